@@ -1,0 +1,236 @@
+"""`TunerSpec`: the spec of a VLLMTuner as a checked model. The CRD in crds/ is its twin; a test keeps defaults and limits equal."""
+
+from __future__ import annotations
+
+from datetime import datetime, time
+from typing import Annotated, Any, Literal, Self
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic.alias_generators import to_camel
+
+from trimtab.engine.settings import Configuration
+from trimtab.errors import SpecError
+
+Seconds = Annotated[float, Field(gt=0, le=86_400)]
+Weekday = Literal["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
+
+
+class TargetRef(_Model):
+    """The workload that is tuned; immutable. `container` is needed only where more than one container runs vLLM."""
+
+    api_version: Literal["apps/v1"] = "apps/v1"
+    kind: Literal["Deployment"] = "Deployment"
+    name: str = Field(min_length=1, max_length=253)
+    container: str | None = None
+
+
+class SecretKeyRef(_Model):
+    name: str
+    key: str
+
+
+class Prometheus(_Model):
+    """A Prometheus HTTP API. Pods are found by the labels `pod` and `namespace`, else by `instance` = podIP:port."""
+
+    url: str = Field(pattern=r"^https?://\S+$")
+    bearer_token_secret_ref: SecretKeyRef | None = None
+    ca_config_map_ref: SecretKeyRef | None = None
+    timeout_seconds: Annotated[float, Field(gt=0, le=60)] = 10.0
+
+
+class DirectScrape(_Model):
+    """Scrape the pods' own /metrics; samples live in the operator's memory, so a restart begins a measurement anew."""
+
+    interval_seconds: Annotated[float, Field(ge=1, le=60)] = 5.0
+    timeout_seconds: Annotated[float, Field(gt=0, le=30)] = 5.0
+
+
+class Metrics(_Model):
+    """Exactly one source."""
+
+    prometheus: Prometheus | None = None
+    direct: DirectScrape | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.prometheus is None) == (self.direct is None):
+            raise ValueError("set exactly one of prometheus and direct")
+        return self
+
+
+class Slo(_Model):
+    """Limits a request must meet to count as good. Without any, every finished request counts."""
+
+    ttft_seconds: Seconds | None = None
+    tpot_seconds: Seconds | None = None
+
+
+class Objective(_Model):
+    """goodput: useful tokens/s per pod of requests that met the SLO."""
+
+    slo: Slo = Slo()
+    #: a gain below this is not worth a rollout
+    min_gain_percent: Annotated[float, Field(ge=0, le=100)] = 3.0
+    #: p99 of TTFT and TPOT may be worse than control by at most this
+    max_latency_regression_percent: Annotated[float, Field(ge=0, le=1000)] = 10.0
+
+
+class IntegerRange(_Model):
+    min: Annotated[int, Field(ge=1)]
+    max: Annotated[int, Field(ge=1)]
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.min > self.max:
+            raise ValueError("min must not exceed max")
+        return self
+
+
+class Search(_Model):
+    """What may be tried. An absent range means: leave that setting alone."""
+
+    max_num_seqs: IntegerRange | None = IntegerRange(min=4, max=512)
+    max_num_batched_tokens: IntegerRange | None = None
+    prefix_caching: Literal["Tune", "Keep"] = "Tune"
+    #: configurations to try first, in this order
+    candidates: tuple[dict[str, Any], ...] = Field(default=(), max_length=20)
+    max_trials: Annotated[int, Field(ge=1, le=200)] = 12
+    #: stop after so many finished trials in a row without a promotion
+    patience: Annotated[int, Field(ge=1, le=200)] = 5
+    seed: int = 0
+
+    @field_validator("candidates")
+    @classmethod
+    def _known(cls, value: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
+        for candidate in value:
+            Configuration.from_camel(candidate)
+        return value
+
+
+class TokenPolicy(_Model):
+    """The token cap (`--override-generation-config`): default and silent hard cap of generated tokens. Absent: left alone."""
+
+    max_new_tokens: IntegerRange | None = None
+
+
+class Window(_Model):
+    """When trials may start, in a named time zone. `start` after `end` means overnight."""
+
+    days: tuple[Weekday, ...] = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+    start: str = Field(default="00:00", pattern=r"^([01]\d|2[0-3]):[0-5]\d$")
+    end: str = Field(default="23:59", pattern=r"^([01]\d|2[0-3]):[0-5]\d$")
+    time_zone: str = "UTC"
+
+    @field_validator("time_zone")
+    @classmethod
+    def _zone(cls, value: str) -> str:
+        try:
+            ZoneInfo(value)
+        except (ZoneInfoNotFoundError, ValueError) as error:
+            raise ValueError(f"{value!r} is not a time zone; use an IANA name such as Europe/Berlin") from error
+        return value
+
+    def contains(self, now: float) -> bool:
+        """Whether `now` (unix seconds) is inside; an overnight window belongs to the day on which it starts."""
+        local = datetime.fromtimestamp(now, ZoneInfo(self.time_zone))
+        names: tuple[Weekday, ...] = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+        start, end, at = time.fromisoformat(self.start), time.fromisoformat(self.end), local.time().replace(second=0, microsecond=0)
+        today, yesterday = names[local.weekday()], names[local.weekday() - 1]
+        if start <= end:
+            return today in self.days and start <= at <= end
+        return (today in self.days and at >= start) or (yesterday in self.days and at <= end)
+
+
+class Rollout(_Model):
+    """How a trial takes place. Times in seconds."""
+
+    strategy: Literal["Canary"] = "Canary"
+    #: 0 replaces one pod (no spare GPU needed), 1 adds one pod for the trial
+    max_surge: Annotated[int, Field(ge=0, le=1)] = 0
+    warmup_seconds: Annotated[float, Field(ge=0, le=86_400)] = 120.0
+    measurement_seconds: Seconds = 300.0
+    #: a Better verdict must be seen again over this long before promotion
+    confirmation_seconds: Annotated[float, Field(ge=0, le=86_400)] = 150.0
+    #: an unclear verdict extends the measurement up to this long
+    max_measurement_seconds: Seconds = 900.0
+    #: guardrails watch the promoted fleet for this long
+    verification_seconds: Annotated[float, Field(ge=0, le=86_400)] = 120.0
+    #: a canary or a promotion that is not ready by then is rolled back
+    progress_deadline_seconds: Seconds = 900.0
+    #: pod restarts Trimtab may cause in 24 h, over all pods of the target
+    max_restarts_per_day: Annotated[int, Field(ge=2, le=10_000)] = 50
+    windows: tuple[Window, ...] = Field(default=(), max_length=20)
+    #: seconds between the end of one trial and the start of the next
+    cooldown_seconds: Annotated[float, Field(ge=0, le=86_400)] = 30.0
+
+    @model_validator(mode="after")
+    def _times(self) -> Self:
+        if self.max_measurement_seconds < self.measurement_seconds:
+            raise ValueError("maxMeasurementSeconds must not be below measurementSeconds")
+        return self
+
+
+class Guardrails(_Model):
+    """Fast limits, looked at on every tick; a breach rolls back at once."""
+
+    #: failed answers and engine errors among the canary's requests
+    max_error_percent: Annotated[float, Field(ge=0, le=100)] = 2.0
+    #: canary p99 TTFT and TPOT against control, over the last windowSeconds, and only with minRequests finished
+    max_latency_ratio: Annotated[float, Field(ge=1, le=100)] = 3.0
+    #: restarts of the canary's container
+    max_restarts: Annotated[int, Field(ge=0, le=10)] = 0
+    window_seconds: Seconds = 30.0
+    min_requests: Annotated[int, Field(ge=1, le=1_000_000)] = 20
+    #: metrics missing for this long end the trial
+    max_metrics_gap_seconds: Seconds = 60.0
+
+
+class Preconditions(_Model):
+    """What must hold before a trial starts."""
+
+    #: requests per second over the whole target; less gives no evidence
+    min_requests_per_second: Annotated[float, Field(ge=0, le=1_000_000)] = 0.1
+    #: the target must have been healthy and unchanged for this long
+    stable_seconds: Annotated[float, Field(ge=0, le=86_400)] = 60.0
+
+
+class Storage(_Model):
+    """Where the Optuna study lives. It is memory and may be lost. Absent: a journal file in the operator's data volume."""
+
+    url: str | None = None
+
+
+class TunerSpec(_Model):
+    target_ref: TargetRef
+    mode: Literal["Recommend", "Approve", "Auto"] = "Recommend"
+    suspend: bool = False
+    metrics: Metrics
+    objective: Objective = Objective()
+    search: Search = Search()
+    token_policy: TokenPolicy = TokenPolicy()
+    rollout: Rollout = Rollout()
+    guardrails: Guardrails = Guardrails()
+    preconditions: Preconditions = Preconditions()
+    storage: Storage = Storage()
+    #: finished TuningTrials kept
+    trial_history_limit: Annotated[int, Field(ge=1, le=500)] = 50
+
+    @classmethod
+    def parse(cls, spec: object) -> TunerSpec:
+        """From the custom resource's `spec`; `SpecError` names the first wrong field in the CRD's spelling."""
+        try:
+            return cls.model_validate(spec)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(("spec", *(to_camel(p) if isinstance(p, str) else str(p) for p in first["loc"])))
+            more = f" ({error.error_count() - 1} more)" if error.error_count() > 1 else ""
+            raise SpecError(where, first["msg"] + more, "See `kubectl explain vllmtuner.spec`.") from error
+
+    def window_open(self, now: float) -> bool:
+        """Whether a trial may start; no windows means always."""
+        return not self.rollout.windows or any(w.contains(now) for w in self.rollout.windows)
