@@ -1,0 +1,36 @@
+# One image for all of Trimtab: the operator (trimtab-operator), the emulator (trimtab emulate, also as a stand-in `vllm`), the load
+# client (trimtab load). Runs as any non-root user with a read-only root filesystem; give it an emptyDir at /tmp for studies and reports.
+#   docker build -t trimtab .
+ARG BASE=python:3.11-slim-bookworm
+
+# What to install, as a file of its own: editing any other part of pyproject.toml leaves the big layer below alone.
+FROM ${BASE} AS requirements
+COPY pyproject.toml /
+RUN python -c "import tomllib; p = tomllib.load(open('/pyproject.toml', 'rb'))['project']; print('\n'.join(p['dependencies'] + p['optional-dependencies']['operator']))" > /requirements.txt
+
+FROM ${BASE} AS wheel
+RUN pip install --no-cache-dir --root-user-action=ignore "hatchling>=1.27"
+COPY pyproject.toml README.md LICENSE /src/
+COPY operator /src/operator
+COPY tuner /src/tuner
+RUN pip wheel -q --no-deps --no-build-isolation -w /wheels /src
+
+FROM ${BASE}
+COPY --from=requirements /requirements.txt /opt/trimtab/
+COPY constraints.txt /opt/trimtab/
+# Compiled here, once: with a read-only root no .pyc could be written later. The packages' own tests are a fifth of their size.
+RUN pip install --no-cache-dir --no-compile --root-user-action=ignore -r /opt/trimtab/requirements.txt -c /opt/trimtab/constraints.txt \
+ && site=$(python -c "import kopf, os; print(os.path.dirname(os.path.dirname(kopf.__file__)))") \
+ && find "$site" -type d \( -name tests -o -name test \) -prune -exec rm -rf {} + \
+ && { python -m compileall -q -j 0 "$site" "$(python -c "import sysconfig; print(sysconfig.get_path('stdlib'))")" >/dev/null || true; } \
+ && python -c "import aiohttp, kopf, kubernetes, numpy, optuna, prometheus_api_client, prometheus_client, pydantic, rich, scipy.stats, typer, yaml" \
+ && mkdir -p /opt/emulate/bin \
+ && printf '#!/bin/sh\n# So that manifests for a real vLLM run the emulator unchanged.\nexec trimtab emulate "$@"\n' > /opt/emulate/bin/vllm \
+ && chmod 755 /opt/emulate/bin/vllm
+# From here on, what a change of the source costs: seconds.
+RUN --mount=type=bind,from=wheel,source=/wheels,target=/wheels pip install --no-cache-dir --no-deps --root-user-action=ignore /wheels/*.whl
+# /tmp is the only place that libraries may write to.
+ENV HOME=/tmp MPLCONFIGDIR=/tmp PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+USER 65532:65532
+WORKDIR /tmp
+ENTRYPOINT ["trimtab"]
