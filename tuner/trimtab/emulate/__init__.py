@@ -11,5 +11,5 @@ In: a command line in vLLM's spelling (or `SchedulerLimits`), and requests. Out:
     engine     the same in real time, for the server
     metrics, web_metrics, flags, flag_table, environment, api, stream, server, process   the look-alike process
 
-It must not know Kubernetes, the operator or Optuna. It models timing and accounting, never the text a model would write.
+It must not know Kubernetes, the operator or Optuna. It models timing and accounting, never what a model would say.
 """

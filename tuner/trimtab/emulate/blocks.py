@@ -1,8 +1,8 @@
 """KV blocks: allocation, reference counts, and the prefix cache that lives in freed blocks until they are reused.
 
-Order of reuse follows vLLM: freed blocks without a hash go to the head of the free queue (used first), hashed ones to its
-tail, the last block of a sequence before its first. Simplification: when two blocks hold the same content only the first
-one is findable.
+Order of reuse follows vLLM: freed blocks without a hash go to the head of the free queue (used first), hashed ones to
+its tail, the last block of a sequence before its first. Simplification: when two blocks hold the same content only the
+first one is findable.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class BlockPool:
             self._references[block] += 1
 
     def allocate(self, count: int) -> list[int]:
-        """Take `count` blocks from the head of the free queue, evicting what they cached. The caller checked `free_count`."""
+        """Take `count` blocks from the head of the free queue and evict what they cached. Check `free_count` first."""
         taken: list[int] = []
         for _ in range(count):
             block, _none = self._free.popitem(last=False)

@@ -1,4 +1,4 @@
-"""The border between a scheduler model and what drives it (virtual time, the server). Whoever replaces the model keeps this.
+"""The border between a scheduler model and what drives it (virtual time, the server). A new model keeps this.
 
 Everything is counted in tokens, KV blocks and steps; no seconds appear here.
 """
@@ -47,7 +47,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the engine is asked to do. `output_tokens` is where the model would stop by itself (hidden from scheduling)."""
+    """What the engine is asked to do. `output_tokens` is where the model stops by itself (hidden from scheduling)."""
 
     request_id: str
     prompt: Prompt
@@ -59,8 +59,8 @@ class Request:
 class SchedulerLimits:
     """The part of a vLLM configuration that decides admission, batching and preemption.
 
-    `num_gpu_blocks` is what vLLM reports; one of them is vLLM's null block and never usable. `watermark` is the share of
-    blocks kept free at admission while something runs. `max_num_active_seqs=None` means max_num_seqs.
+    `num_gpu_blocks` is what vLLM reports; one of them is vLLM's null block and never usable. `watermark` is the share
+    of blocks kept free at admission while something runs. `max_num_active_seqs=None` means max_num_seqs.
     """
 
     max_num_seqs: int = 256
@@ -106,8 +106,8 @@ class Finished:
 class StepOutcome:
     """What one engine step did. The driver owns it; the scheduler keeps no reference.
 
-    `tokens` lists the requests that got one token each, finished ones included. `prefill_tokens` are those computed in this
-    step, recomputation after preemption included (`recomputed_tokens` of them). `kv_tokens_read` is the sum of context
+    `tokens` lists the requests that got one token each, finished ones included. `prefill_tokens` are those computed in
+    this step, recomputation after preemption included (`recomputed_tokens` of them). `kv_tokens_read` is the sum of context
     lengths attention went over.
     """
 

@@ -15,7 +15,7 @@ class StepCost:
     """ms = fixed + prefill tokens * a + decode sequences * b + KV tokens read * c. Default: the preset `demo`."""
 
     fixed_ms: float = 12.0
-    per_prefill_token_ms: float = 0.15
+    per_prefill_token_ms: float = 0.3
     per_decode_seq_ms: float = 0.35
     per_kv_token_ms: float = 0.0006
 

@@ -16,11 +16,23 @@ from trimtab.errors import InputError
 
 
 class _Sequence:
-    """A request inside the scheduler. `known` = prompt + generated tokens; `computed` of them have their KV in blocks."""
+    """A request inside the scheduler. `known` = prompt + generated tokens; `computed` of them have KV in blocks."""
 
     __slots__ = (
-        "blocks", "cap", "capacity", "computed", "generated", "hashed", "hashes", "high_water", "known", "prefill_until",
-        "preemptions", "prompt_tokens", "reason", "request_id",
+        "blocks",
+        "cap",
+        "capacity",
+        "computed",
+        "generated",
+        "hashed",
+        "hashes",
+        "high_water",
+        "known",
+        "preemptions",
+        "prefill_until",
+        "prompt_tokens",
+        "reason",
+        "request_id",
     )  # fmt: skip
 
     def __init__(self, request: Request, limits: SchedulerLimits) -> None:
@@ -66,7 +78,9 @@ class Scheduler:
         if request.request_id in self._sequences:
             raise InputError("request_id", f"{request.request_id!r} is already in the engine", "Use unique request ids")
         if request.prompt.length_tokens < 1 or request.output_tokens < 1 or request.max_tokens < 1:
-            raise InputError(request.request_id, "prompt, output and max_tokens must be at least 1 token", "Correct them")
+            raise InputError(
+                request.request_id, "prompt, output and max_tokens must be at least 1 token", "Correct them"
+            )
         if request.prompt.length_tokens >= self.limits.max_model_len:
             fix = f"Shorten it below max_model_len {self.limits.max_model_len}"
             raise InputError(request.request_id, f"prompt of {request.prompt.length_tokens} tokens is too long", fix)

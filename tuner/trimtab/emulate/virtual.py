@@ -1,7 +1,7 @@
 """Many requests against one configuration in virtual time: what a search over configurations calls.
 
-Same scheduler and cost model as the server, no sleeping and no sockets. A client reads each token at the end of its step;
-one that cancels or gives up is dropped from the engine at the next step boundary.
+Same scheduler and cost model as the server, no sleeping and no sockets. A client reads each token at the end of its
+step; one that cancels or gives up is dropped from the engine at the next step boundary.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ClientRequest:
 
 @dataclass(slots=True)
 class RequestRecord:
-    """What the client saw, in virtual seconds. `stuck`: the engine can never admit it, or it was still queued behind one."""
+    """What the client saw, in virtual seconds. `stuck`: never admitted, or queued behind such a one."""
 
     request_id: str
     arrival_seconds: float
@@ -67,7 +67,7 @@ class RequestRecord:
 
 @dataclass(slots=True)
 class Counters:
-    """Engine-side totals over a run. `generation_tokens` includes tokens nobody read; `busy_seconds` is time in steps."""
+    """Engine-side totals over a run. `generation_tokens` includes those nobody read; `busy_seconds` is time in steps."""
 
     steps: int = 0
     busy_seconds: float = 0.0
@@ -102,7 +102,7 @@ def simulate(
     *,
     scheduler_factory: SchedulerFactory = Scheduler,
 ) -> VirtualRun:
-    """Serve `requests` to their end. Raises InputError for a request or a configuration that the engine would refuse."""
+    """Serve `requests` to their end. InputError for a request or configuration that the engine would refuse."""
     run = _Run(requests, scheduler_factory(limits), cost or StepCost())
     run.serve()
     return VirtualRun(tuple(run.records[request.request_id] for request in requests), run.counters)
