@@ -1,0 +1,156 @@
+"""`trimtab load`: replay a trace or a synthetic load against a server and say what users got."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from trimtab.errors import InputError, TrimtabError
+from trimtab.load.client import Lengths
+from trimtab.load.prompt import Unit
+from trimtab.load.replay import ReplayOptions
+from trimtab.load.session import Outcome, SessionOptions, run_session
+from trimtab.load.shape import LoadShape, require_positive, require_share
+from trimtab.load.summary import Slo
+
+
+def _shape(text: str, *names: str) -> Any:
+    return typer.Option(*names, help=text, rich_help_panel="Load")
+
+
+def _client(text: str, *names: str, **more: Any) -> Any:
+    return typer.Option(*names, help=text, rich_help_panel="Client", **more)
+
+
+def _out(text: str, *names: str) -> Any:
+    return typer.Option(*names, help=text, rich_help_panel="Output")
+
+
+def load(
+    url: Annotated[
+        str, typer.Argument(metavar="URL", help="Base URL of an OpenAI-compatible server: http://HOST:PORT.")
+    ],
+    rate: Annotated[
+        str | None,
+        _shape("Requests per second, or steps 2@30,8@60,2 (rate @ seconds). Default 1; for a trace its own rate."),
+    ] = None,
+    duration: Annotated[
+        float | None, _shape("Seconds in which requests are sent. Default 60; for a trace all of it.")
+    ] = None,
+    trace: Annotated[
+        str | None, _shape("azure:FILE (CSV) or mooncake:FILE (JSONL); may be .gz. Default: generated.")
+    ] = None,
+    prompt: Annotated[str, _shape("Generated prompt tokens, lognormal: MEDIAN or MEDIAN:SIGMA.")] = "256:0.6",
+    output: Annotated[str, _shape("Generated output tokens, lognormal: MEDIAN or MEDIAN:SIGMA.")] = "128:0.8",
+    shared_prefix: Annotated[
+        str | None,
+        _shape("SHARE:GROUPS:TOKENS, such as 0.5:4:512: that share of prompts starts with one of the prefixes."),
+    ] = None,
+    cancel: Annotated[float, _shape("Share of requests (0-1) left mid-stream at a random token.")] = 0.0,
+    max_tokens_ratio: Annotated[
+        str, _shape("max_tokens / output length, LOW:HIGH; the server sees it with emulated lengths only.")
+    ] = "1:1",
+    max_prompt_tokens: Annotated[int | None, _shape("Cut longer prompts to this.")] = None,
+    max_output_tokens: Annotated[int | None, _shape("Cut longer outputs to this.")] = None,
+    seed: Annotated[int, _shape("Same seed, same arrivals, lengths and cancellations.")] = 0,
+    model: Annotated[str | None, _client("Model name. Default: the first of /v1/models.")] = None,
+    natural_lengths: Annotated[
+        Lengths, _client("forced: ignore_eos, min_tokens = max_tokens (any vLLM). emulated: for Trimtab's emulator.")
+    ] = "forced",
+    prompt_unit: Annotated[Unit, _client("One token is a word, or a char (byte-level tokenizers).")] = "word",
+    salt: Annotated[
+        str | None, _client("Makes prompt texts; equal salts find each other in prefix caches. Default: start time.")
+    ] = None,
+    patience: Annotated[
+        float | None, _client("Seconds to wait for the first token before giving up. Default: --timeout.")
+    ] = None,
+    timeout: Annotated[float, _client("Seconds until a request counts as failed.")] = 600.0,
+    max_in_flight: Annotated[int, _client("Requests beyond this are dropped and counted as not sent.")] = 1024,
+    keepalive: Annotated[
+        float, _client("Share of requests (0-1) over kept connections; the others open their own.")
+    ] = 0.0,
+    drain: Annotated[
+        float | None, _client("Seconds to wait for open requests after the last was sent. Default: --timeout.")
+    ] = None,
+    api_key: Annotated[str | None, _client("Sent as a bearer token.", envvar="TRIMTAB_API_KEY")] = None,
+    slo_ttft: Annotated[
+        float | None, _out("Goodput counts requests whose first token came within these seconds ...")
+    ] = None,
+    slo_tpot: Annotated[float | None, _out("... and that took at most these seconds per further token.")] = None,
+    records: Annotated[str | None, _out("One JSON line per request, at its end: FILE, or - for stdout.")] = None,
+    json_file: Annotated[str | None, _out("Summary as JSON: FILE, or - for stdout.", "--json")] = None,
+    fail_on_errors: Annotated[
+        bool, _out("Exit with 1 if any request failed or was not sent.", "--fail-on-errors")
+    ] = False,
+) -> None:
+    """Send requests on time, whatever the server does (open loop); report goodput, latencies and each request's end.
+
+    Ctrl-C ends early with the summary. Exit code 0; 1 if no request reached the server; 2 for bad input.
+
+    Example: trimtab load http://127.0.0.1:8000 --rate 4 --duration 60 --cancel 0.2 --slo-ttft 2 --slo-tpot 0.1
+    """
+    shape = LoadShape(
+        trace=trace,
+        rate=rate,
+        duration_seconds=duration,
+        prompt=prompt,
+        output=output,
+        shared_prefix=shared_prefix,
+        max_tokens_ratio=max_tokens_ratio,
+        max_prompt_tokens=max_prompt_tokens,
+        max_output_tokens=max_output_tokens,
+        cancel_share=cancel,
+        seed=seed,
+    )
+    options = SessionOptions(
+        url=url,
+        model=model,
+        lengths=natural_lengths,
+        prompt_unit=prompt_unit,
+        salt=salt,
+        timeout_seconds=timeout,
+        patience_seconds=patience,
+        headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
+        replay=ReplayOptions(max_in_flight, keepalive, timeout if drain is None else drain, seed),
+        slo=Slo(slo_ttft, slo_tpot),
+        records=records,
+        json_file=json_file,
+    )
+    try:
+        outcome = _run(shape, options)
+    except TrimtabError as error:
+        hint = "" if isinstance(error, InputError) else f". {error.hint}"
+        Console(stderr=True).print(f"error: {error}{hint}", markup=False, highlight=False, soft_wrap=True)
+        raise typer.Exit(2 if isinstance(error, InputError) else 1) from error
+    raise typer.Exit(exit_code(outcome, fail_on_errors))
+
+
+app = load
+
+
+def exit_code(outcome: Outcome, fail_on_errors: bool) -> int:
+    """1 if nothing reached the server (unless the user ended the run), or something failed and the user minds."""
+    if outcome.reached == 0 and not outcome.interrupted:
+        return 1
+    summary = outcome.summary
+    return int(fail_on_errors and summary is not None and summary.failed + summary.not_sent > 0)
+
+
+def _run(shape: LoadShape, options: SessionOptions) -> Outcome:
+    require_positive("--timeout", options.timeout_seconds)
+    require_positive("--patience", options.patience_seconds)
+    require_positive("--max-in-flight", options.replay.max_in_flight)
+    require_positive("--slo-ttft", options.slo.ttft_seconds)
+    require_positive("--slo-tpot", options.slo.tpot_seconds)
+    require_share("--keepalive", options.replay.keepalive_share)
+    if not options.replay.drain_seconds >= 0:
+        raise InputError("--drain", f"{options.replay.drain_seconds:g} is negative", "Give seconds.")
+    url = options.url
+    if not url.startswith(("http://", "https://")) or not url.partition("//")[2].strip("/"):
+        raise InputError("URL", f"{url!r} is not an HTTP address", "Write http://HOST:PORT.")
+    if options.records == "-" and options.json_file == "-":
+        raise InputError("--json", "stdout already carries the records", "Give a file to one of --records and --json.")
+    return asyncio.run(run_session(shape.requests(), options))
