@@ -1,0 +1,189 @@
+"""Between the custom resources (camelCase JSON, RFC 3339 times) and the state machine's records (unix seconds)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from trimtab.engine.settings import Configuration
+from trimtab.judge.verdict import Kind, Verdict
+from trimtab.plan.record import Phase, TrialRecord
+from trimtab.plan.summary import percent
+
+from trimtab_operator.rollout import Baseline
+
+Json = dict[str, Any]
+
+#: label of a TuningTrial: the tuner it belongs to
+TUNER_LABEL: Final = "trimtab.dev/tuner"
+#: label of a TuningTrial: which question (search, objective, token policy) it answers; a changed question starts a new count
+SEARCH_LABEL: Final = "trimtab.dev/search"
+_HISTORY_LIMIT: Final = 50
+
+
+def rfc3339(seconds: float) -> str:
+    """Unix seconds as UTC with milliseconds."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def unix(text: str) -> float:
+    """RFC 3339 as unix seconds."""
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+
+
+def record_of(trial: Json) -> TrialRecord:
+    """The record in a TuningTrial. A trial without status was created but not begun: it has written nothing."""
+    meta, spec, status = trial["metadata"], trial["spec"], trial.get("status") or {}
+    created = unix(meta["creationTimestamp"])
+    first = Phase.AWAITING_APPROVAL if spec.get("approvalRequired") else Phase.STARTING
+    times = {name: unix(status[key]) if status.get(key) else None for name, key in _TIMES.items()}
+    return TrialRecord(
+        name=meta["name"],
+        number=spec["number"],
+        configuration=Configuration.from_camel(spec["configuration"]),
+        baseline=Configuration.from_camel(spec.get("baselineConfiguration") or {}),
+        phase=Phase(status.get("phase") or first),
+        phase_since=unix(status["phaseSince"]) if status.get("phaseSince") else created,
+        started_at=unix(status["startedAt"]) if status.get("startedAt") else created,
+        replicas=spec["baseline"].get("replicas", 1),
+        origin=spec.get("origin", ""),
+        applied=status.get("applied", False),
+        held=status.get("held", False),
+        evaluations=status.get("evaluations", 0),
+        remeasured=status.get("remeasured", 0),
+        verdict=_verdict_of(status.get("verdict")),
+        infeasible=status.get("infeasible", False),
+        restarts=status.get("restarts", 0),
+        message=status.get("message", ""),
+        **times,
+    )
+
+
+_TIMES: Final = {
+    "measure_from": "measureFrom",
+    "confirm_from": "confirmFrom",
+    "metrics_seen_at": "metricsSeenAt",
+    "finished_at": "finishedAt",
+}
+
+
+def status_of(record: TrialRecord, previous: Json, canary_pod: str, generation: int) -> Json:
+    """The TuningTrial's whole status. `previous` is the status before; its history and transition times live on."""
+    status: Json = {
+        "phase": record.phase.value,
+        "phaseSince": rfc3339(record.phase_since),
+        "startedAt": rfc3339(record.started_at),
+        "applied": record.applied,
+        "held": record.held,
+        "evaluations": record.evaluations,
+        "remeasured": record.remeasured,
+        "infeasible": record.infeasible,
+        "restarts": record.restarts,
+        "message": record.message,
+        "settings": settings_text(record.baseline, record.configuration),
+        "gain": percent(record.verdict.gain) if record.verdict else "",
+        "history": _history(record, previous),
+    }
+    for name, key in _TIMES.items():
+        if (value := getattr(record, name)) is not None:
+            status[key] = rfc3339(value)
+    if pod := canary_pod or previous.get("canaryPod", ""):
+        status["canaryPod"] = pod
+    if record.verdict is not None:
+        status["verdict"] = verdict_json(record.verdict)
+    status["conditions"] = conditions(_trial_conditions(record), previous.get("conditions") or [], generation, record.phase_since)
+    return status
+
+
+def settings_text(baseline: Configuration, candidate: Configuration) -> str:
+    """What the candidate changes, short enough for a column."""
+    changes = baseline.changes_to(candidate)
+    shown = (f"{n}={'default' if v is None else str(v).lower() if isinstance(v, bool) else v}" for n, v in changes.items())
+    return " ".join(shown) or "(no change)"
+
+
+def _history(record: TrialRecord, previous: Json) -> list[Json]:
+    """One line per phase entered, newest last; a new message in the same phase replaces the line's text."""
+    lines: list[Json] = list(previous.get("history") or [])
+    line = {"phase": record.phase.value, "at": rfc3339(record.phase_since), "message": record.message}
+    if lines and lines[-1]["phase"] == line["phase"] and lines[-1]["at"] == line["at"]:
+        lines[-1] = line
+    else:
+        lines.append(line)
+    return lines[-_HISTORY_LIMIT:]
+
+
+def verdict_json(verdict: Verdict) -> Json:
+    out: Json = {"kind": verdict.kind.value, "reason": verdict.reason, "message": verdict.message}
+    for key, value in (("gainPercent", verdict.gain), ("gainLowPercent", verdict.gain_low), ("gainHighPercent", verdict.gain_high)):
+        if value is not None:
+            out[key] = round(value * 100, 4)
+    if verdict.score is not None:
+        out["score"] = round(verdict.score, 6)
+    numbers = {k: round(v, 6) for k, v in verdict.numbers.items() if v is not None}
+    if numbers:
+        out["numbers"] = numbers
+    return out
+
+
+def _verdict_of(stored: Json | None) -> Verdict | None:
+    if not stored:
+        return None
+    share = {k: stored[f"{k}Percent"] / 100 if f"{k}Percent" in stored else None for k in ("gain", "gainLow", "gainHigh")}
+    return Verdict(
+        kind=Kind(stored["kind"]),
+        reason=stored["reason"],
+        message=stored["message"],
+        gain=share["gain"],
+        gain_low=share["gainLow"],
+        gain_high=share["gainHigh"],
+        score=stored.get("score"),
+        numbers=dict(stored.get("numbers") or {}),
+    )
+
+
+def _trial_conditions(record: TrialRecord) -> list[tuple[str, str, str, str]]:
+    if not record.ended:
+        return [("Complete", "False", record.phase.value, record.message)]
+    reason = record.verdict.reason if record.verdict else record.phase.value
+    return [("Complete", "True", reason, record.message or record.phase.value)]
+
+
+def conditions(wanted: list[tuple[str, str, str, str]], before: list[Json], generation: int, now: float) -> list[Json]:
+    """Kubernetes conditions from (type, status, reason, message); lastTransitionTime moves only when status flips."""
+    known = {c["type"]: c for c in before}
+    out: list[Json] = []
+    for kind, status, reason, message in wanted:
+        old = known.get(kind)
+        same = old is not None and old["status"] == status
+        since = old["lastTransitionTime"] if old is not None and same else rfc3339(now).split(".")[0] + "Z"
+        out.append({"type": kind, "status": status, "reason": reason, "message": message[:1024], "lastTransitionTime": since, "observedGeneration": generation})
+    return out
+
+
+def new_trial(
+    tuner: Json, number: int, baseline: Baseline, replicas: int, before: Configuration, candidate: Configuration, origin: str, *, approval: bool, search: str
+) -> Json:
+    """A TuningTrial: owned by its tuner, with the baseline inside, so that it exists before the first write to the target."""
+    meta = tuner["metadata"]
+    return {
+        "apiVersion": tuner["apiVersion"],
+        "kind": "TuningTrial",
+        "metadata": {
+            "name": f"{meta['name']}-{number}",
+            "namespace": meta["namespace"],
+            "labels": {TUNER_LABEL: meta["name"], SEARCH_LABEL: search},
+            "ownerReferences": [
+                {"apiVersion": tuner["apiVersion"], "kind": tuner["kind"], "name": meta["name"], "uid": meta["uid"], "controller": True, "blockOwnerDeletion": True}
+            ],
+        },
+        "spec": {
+            "tunerName": meta["name"],
+            "number": number,
+            "configuration": candidate.to_camel(),
+            "baselineConfiguration": before.to_camel(),
+            "origin": origin,
+            "approvalRequired": approval,
+            "baseline": {**baseline.to_spec(), "replicas": replicas},
+        },
+    }

@@ -1,0 +1,140 @@
+"""What the state machine remembers (`TrialRecord`, kept in the TuningTrial's status) and what it sees (`TargetView`, `Evidence`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from trimtab.engine.settings import Configuration
+from trimtab.judge.guardrail import PodHealth
+from trimtab.judge.verdict import Pair, Verdict
+from trimtab.observe.observation import Observation
+
+
+class Phase(StrEnum):
+    """Phases of a trial, in their usual order. The last three are ends."""
+
+    AWAITING_APPROVAL = "AwaitingApproval"
+    STARTING = "Starting"
+    WARMING_UP = "WarmingUp"
+    MEASURING = "Measuring"
+    CONFIRMING = "Confirming"
+    PROMOTING = "Promoting"
+    VERIFYING = "Verifying"
+    ROLLING_BACK = "RollingBack"
+    PROMOTED = "Promoted"
+    ROLLED_BACK = "RolledBack"
+    CANCELLED = "Cancelled"
+
+
+#: the trial is over and the target is as it should be
+ENDED = frozenset({Phase.PROMOTED, Phase.ROLLED_BACK, Phase.CANCELLED})
+#: the canary serves beside the control and is watched
+SERVING = frozenset({Phase.WARMING_UP, Phase.MEASURING, Phase.CONFIRMING})
+
+
+class Desired(StrEnum):
+    """What the target should look like. A pure function of the phase, so that a killed operator repeats itself safely."""
+
+    KEEP = "Keep"  # do not touch
+    HOLD = "Hold"  # one pod of the candidate beside the old ones, rollout paused
+    PROMOTE = "Promote"  # the candidate everywhere, then the owner's strategy back
+    RESTORE = "Restore"  # the baseline everywhere, then the owner's strategy back
+    RELEASE = "Release"  # give back strategy and pause, leave the template: someone else changed it
+
+
+@dataclass(frozen=True)
+class TrialRecord:
+    """One trial. Times are unix seconds. Everything a restarted operator needs to go on is here."""
+
+    name: str
+    number: int
+    configuration: Configuration
+    baseline: Configuration
+    phase: Phase
+    phase_since: float
+    started_at: float
+    #: replicas of the target at the start; a change makes the trial inconclusive
+    replicas: int
+    origin: str = ""
+    #: the candidate was written to the target; if the baseline is there again, its owner reverted it
+    applied: bool = False
+    #: the pause was seen; from then on an unpaused rollout is someone else's doing
+    held: bool = False
+    measure_from: float | None = None
+    #: where confirmation began: the data before it chose the candidate, the data after it confirms
+    confirm_from: float | None = None
+    evaluations: int = 0
+    remeasured: int = 0
+    metrics_seen_at: float | None = None
+    verdict: Verdict | None = None
+    infeasible: bool = False
+    #: pods that this trial started anew, on the way there and back
+    restarts: int = 0
+    finished_at: float | None = None
+    message: str = ""
+
+    def to(self, phase: Phase, now: float, message: str, **changes: object) -> TrialRecord:
+        """The record in another phase; an end also gets its time."""
+        finished = now if phase in ENDED else None
+        return replace(self, phase=phase, phase_since=now, message=message, finished_at=finished, **changes)  # type: ignore[arg-type]
+
+    @property
+    def ended(self) -> bool:
+        return self.phase in ENDED
+
+
+@dataclass(frozen=True)
+class PodView:
+    """One pod of the target. `ip` is None until it has one."""
+
+    name: str
+    ip: str | None
+    health: PodHealth
+
+
+class Template(StrEnum):
+    """Whose pod template the target carries."""
+
+    BASELINE = "Baseline"
+    CANDIDATE = "Candidate"
+    FOREIGN = "Foreign"
+    MISSING = "Missing"  # the target itself is gone
+
+
+@dataclass(frozen=True)
+class TargetView:
+    """The target as seen now, in a trial's terms."""
+
+    template: Template
+    paused: bool
+    #: Trimtab's marks are on the target: narrowed strategy, annotation, maybe the pause
+    held: bool
+    replicas: int
+    #: every replica runs the current template and is available
+    settled: bool
+    canary: tuple[PodView, ...] = ()
+    control: tuple[PodView, ...] = ()
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Metrics for the phase at hand. None is "not known"; `metrics_ok` says whether canary and control gave fresh samples."""
+
+    metrics_ok: bool = False
+    problem: str = ""
+    recent_canary: Observation | None = None
+    recent_control: Observation | None = None
+    pairs: Sequence[Pair] = field(default_factory=tuple)
+    canary: Observation | None = None
+    control: Observation | None = None
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What the person wants, read from the tuner: it can end a trial at any time."""
+
+    stop: str = ""  # a reason, when the trial must be rolled back at once (suspend, deletion, mode Recommend)
+    approved: bool = False
+    rejected: bool = False

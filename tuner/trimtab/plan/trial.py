@@ -1,0 +1,352 @@
+"""The trial's state machine: one function per phase, a table from phase to function.
+
+`advance(spec, record, view, evidence, wish, now)` gives the next record. The shell persists it *before* it acts on it, and what it
+then does to the target follows from the phase alone (`desired`). So a kill between any two writes repeats a step, never skips one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from trimtab.judge.guardrail import Breach, GuardrailLimits, serving_breach, startup_breach
+from trimtab.judge.verdict import Kind, Objective, Pair, Verdict, evaluate
+from trimtab.plan.record import (
+    ENDED,
+    SERVING,
+    Desired,
+    Evidence,
+    Phase,
+    TargetView,
+    Template,
+    TrialRecord,
+    Wish,
+)
+from trimtab.plan.spec import TunerSpec
+
+#: paired windows per measurement; more gives the t-test more degrees of freedom, fewer gives each window more requests
+WINDOWS: Final = 10
+#: no window shorter than this: three scrapes at the usual demo interval of 2 s
+MIN_WINDOW_SECONDS: Final = 6.0
+#: how often a measurement may begin anew because samples were lost (an operator restart with direct scrapes)
+MAX_REMEASURE: Final = 2
+#: share of a measurement that samples must cover
+MIN_COVERAGE: Final = 0.6
+#: breaches that are a measurement (it serves, but worse); the others are failures to serve
+_SERVES_WORSE: Final = frozenset({"ErrorsTooHigh", "LatencyTooHigh"})
+#: `metrics_seen_at` is written only this often, so that a tick without news writes no status
+METRICS_STAMP_SECONDS: Final = 15.0
+
+
+@dataclass(frozen=True)
+class Situation:
+    """Everything a phase looks at."""
+
+    spec: TunerSpec
+    record: TrialRecord
+    view: TargetView
+    evidence: Evidence
+    wish: Wish
+    now: float
+
+    @property
+    def in_phase(self) -> float:
+        return self.now - self.record.phase_since
+
+
+def desired(phase: Phase, template: Template) -> Desired:
+    """What the target should look like in `phase`, given whose template it carries. Foreign templates are never overwritten."""
+    if phase in ENDED or phase is Phase.AWAITING_APPROVAL or template is Template.MISSING:
+        return Desired.KEEP
+    if template is Template.FOREIGN:
+        return Desired.RELEASE
+    if phase is Phase.STARTING:
+        return Desired.HOLD
+    if phase in SERVING:
+        return Desired.KEEP  # held since STARTING; whoever lifts the pause now ends the trial, they are not fought
+    return Desired.RESTORE if phase is Phase.ROLLING_BACK else Desired.PROMOTE
+
+
+def advance(
+    spec: TunerSpec, record: TrialRecord, view: TargetView, evidence: Evidence, wish: Wish, now: float
+) -> TrialRecord:
+    """The next record; equal to `record` when nothing is to be written."""
+    if record.ended:
+        return record
+    at = Situation(spec, _stamp(record, evidence, now), view, evidence, wish, now)
+    return _outside(at) or _PHASES[record.phase](at)
+
+
+def windows(spec: TunerSpec, start: float, end: float) -> list[tuple[float, float]]:
+    """The paired windows of [start, end], oldest first; the rest that does not fill a window is left out."""
+    length = max(MIN_WINDOW_SECONDS, spec.rollout.measurement_seconds / WINDOWS)
+    count = int((end - start + 1e-6) / length)
+    return [(start + i * length, start + (i + 1) * length) for i in range(count)]
+
+
+def evaluation_start(spec: TunerSpec, record: TrialRecord, now: float) -> float | None:
+    """Since when pairs are needed, if the phase evaluates now; None when it does not."""
+    start = record.measure_from if record.measure_from is not None else record.phase_since
+    if record.phase is Phase.MEASURING:
+        rollout = spec.rollout
+        due = min(rollout.max_measurement_seconds, rollout.measurement_seconds * (1 + 0.5 * record.evaluations))
+        return start if now - start >= due else None
+    if record.phase is Phase.CONFIRMING:
+        since = record.confirm_from if record.confirm_from is not None else record.phase_since
+        return start if now - since >= spec.rollout.confirmation_seconds else None
+    return None
+
+
+def objective(spec: TunerSpec) -> Objective:
+    o = spec.objective
+    return Objective(o.slo.ttft_seconds, o.slo.tpot_seconds, o.min_gain_percent, o.max_latency_regression_percent)
+
+
+def guardrail_limits(spec: TunerSpec) -> GuardrailLimits:
+    g = spec.guardrails
+    return GuardrailLimits(g.max_error_percent, g.max_latency_ratio, g.max_restarts, g.min_requests)
+
+
+# --- what can end any phase -------------------------------------------------------------------------------------------
+def _outside(at: Situation) -> TrialRecord | None:
+    """Causes from outside the trial: the target is gone or changed by someone else, or the person wants it stopped."""
+    r, view = at.record, at.view
+    if view.template is Template.MISSING:
+        return _cancel(at, "TargetGone", "the target was deleted during the trial")
+    if view.template is Template.FOREIGN and (r.phase is not Phase.ROLLING_BACK or not view.held):
+        return _foreign(at)
+    if r.phase is Phase.AWAITING_APPROVAL or r.phase is Phase.ROLLING_BACK:
+        return None
+    if at.wish.stop:
+        return roll_back(at, _verdict(Kind.INCONCLUSIVE, "Stopped", at.wish.stop))
+    if view.template is Template.BASELINE and (r.applied or r.phase is not Phase.STARTING):
+        text = "the target's owner put the old pod template back during the trial; Trimtab does not fight over it"
+        return roll_back(at, _verdict(Kind.INCONCLUSIVE, "Reverted", text))
+    if view.replicas != r.replicas:
+        text = f"replicas went from {r.replicas} to {view.replicas} during the trial, so canary and control saw different loads"
+        return roll_back(at, _verdict(Kind.INCONCLUSIVE, "ReplicasChanged", text))
+    return None
+
+
+def _foreign(at: Situation) -> TrialRecord:
+    """Someone changed the pod template: give back what is ours, then end. Never write over their change."""
+    text = "the pod template was changed by someone else during the trial; their change stays, Trimtab's marks are removed"
+    if at.record.phase is not Phase.AWAITING_APPROVAL and at.view.held:
+        return at.record.to(Phase.ROLLING_BACK, at.now, text, verdict=_verdict(Kind.INCONCLUSIVE, "ExternalChange", text))
+    return _cancel(at, "ExternalChange", text)
+
+
+def _cancel(at: Situation, reason: str, text: str) -> TrialRecord:
+    verdict = at.record.verdict or _verdict(Kind.INCONCLUSIVE, reason, text)
+    return at.record.to(Phase.CANCELLED, at.now, text, verdict=verdict)
+
+
+def roll_back(at: Situation, verdict: Verdict, *, infeasible: bool = False) -> TrialRecord:
+    """Begin the way back; counts the pods that must be started anew for it."""
+    moved = len(at.view.canary) if at.view.template is Template.CANDIDATE else 0
+    return at.record.to(
+        Phase.ROLLING_BACK, at.now, verdict.message, verdict=verdict, infeasible=infeasible, restarts=at.record.restarts + moved
+    )
+
+
+def _breach(at: Situation, breach: Breach) -> TrialRecord:
+    kind = Kind.WORSE if breach.reason in _SERVES_WORSE else Kind.ERROR
+    return roll_back(at, _verdict(kind, breach.reason, breach.message), infeasible=breach.infeasible)
+
+
+# --- phases -----------------------------------------------------------------------------------------------------------
+def _awaiting_approval(at: Situation) -> TrialRecord:
+    if at.wish.rejected:
+        return _cancel(at, "Rejected", "rejected by annotation")
+    if at.wish.stop:
+        return _cancel(at, "Stopped", at.wish.stop)
+    if at.wish.approved:
+        return at.record.to(Phase.STARTING, at.now, "approved; starting one canary pod", started_at=at.now)
+    return at.record
+
+
+def _starting(at: Situation) -> TrialRecord:
+    r = at.record
+    if not r.applied and at.view.template is Template.CANDIDATE:
+        r = replace(r, applied=True)
+        at = replace(at, record=r)
+    if not r.held and at.view.paused and at.view.canary:
+        r = replace(r, held=True, restarts=r.restarts + len(at.view.canary))
+        at = replace(at, record=r)
+    elif r.held and not at.view.paused:
+        return _unpaused(at)
+    deadline = at.spec.rollout.progress_deadline_seconds
+    for pod in at.view.canary:
+        if breach := startup_breach(pod.health, at.in_phase, deadline):
+            return _breach(at, breach)
+    if not at.view.canary and at.in_phase > deadline:
+        text = f"no canary pod appeared within {deadline:.0f} s (quota, no room on a node, or an admission policy)"
+        return roll_back(at, _verdict(Kind.ERROR, "NoCanary", text))
+    if r.held and at.view.canary and all(p.health.ready for p in at.view.canary):
+        return r.to(Phase.WARMING_UP, at.now, f"canary {at.view.canary[0].name} is ready; warming up", metrics_seen_at=at.now)
+    return r
+
+
+def _unpaused(at: Situation) -> TrialRecord:
+    text = "the rollout was resumed by someone else before the verdict; the untested configuration is rolled back"
+    return roll_back(at, _verdict(Kind.INCONCLUSIVE, "ExternalChange", text))
+
+
+def _serving_trouble(at: Situation) -> TrialRecord | None:
+    """Guardrails and lost footing while the canary serves."""
+    if not at.view.paused:
+        return _unpaused(at)
+    if not any(p.health.ready for p in at.view.control):
+        text = "no control pod is ready, so there is nothing to compare with"
+        return roll_back(at, _verdict(Kind.INCONCLUSIVE, "ControlLost", text))
+    if not at.view.canary:
+        return roll_back(at, _verdict(Kind.INCONCLUSIVE, "CanaryLost", "the canary pod is gone (evicted or deleted)"))
+    limits = guardrail_limits(at.spec)
+    for pod in at.view.canary:
+        if breach := serving_breach(pod.health, at.evidence.recent_canary, at.evidence.recent_control, limits):
+            return _breach(at, breach)
+    seen = at.record.metrics_seen_at or at.record.phase_since
+    if at.now - seen > at.spec.guardrails.max_metrics_gap_seconds:
+        text = f"no metrics for {at.now - seen:.0f} s ({at.evidence.problem or 'no fresh samples'}); nothing unwatched stays in traffic"
+        return roll_back(at, _verdict(Kind.ERROR, "MetricsLost", text))
+    return None
+
+
+def _warming_up(at: Situation) -> TrialRecord:
+    if trouble := _serving_trouble(at):
+        return trouble
+    if at.in_phase >= at.spec.rollout.warmup_seconds:
+        return at.record.to(Phase.MEASURING, at.now, "measuring canary against control", measure_from=at.now, evaluations=0)
+    return at.record
+
+
+def _measuring(at: Situation) -> TrialRecord:
+    if trouble := _serving_trouble(at):
+        return trouble
+    r, rollout = at.record, at.spec.rollout
+    start = evaluation_start(at.spec, r, at.now)
+    if start is None:
+        return r
+    if again := _measure_again(at, start):
+        return again
+    verdict = _evaluate(at)
+    last = at.now - start >= rollout.max_measurement_seconds
+    if verdict.kind is Kind.BETTER and rollout.confirmation_seconds > 0:
+        return r.to(Phase.CONFIRMING, at.now, f"{verdict.message}; measuring again before promotion", confirm_from=at.now, verdict=verdict)
+    if verdict.kind is Kind.BETTER:
+        return _promote(at, verdict)
+    if verdict.kind is Kind.INCONCLUSIVE and not last:
+        return replace(r, evaluations=r.evaluations + 1, verdict=verdict, message=f"{verdict.message}; measuring longer")
+    return roll_back(at, verdict)
+
+
+def _measure_again(at: Situation, start: float) -> TrialRecord | None:
+    """Begin the measurement anew when samples of a good part of it are lost, a bounded number of times."""
+    covered = min((o.window_seconds if o else 0.0) for o in (at.evidence.canary, at.evidence.control))
+    if covered >= MIN_COVERAGE * (at.now - start):
+        return None
+    if at.record.remeasured < MAX_REMEASURE:
+        text = f"samples cover only {covered:.0f} of {at.now - start:.0f} s; measuring anew"
+        return at.record.to(Phase.MEASURING, at.now, text, measure_from=at.now, evaluations=0, remeasured=at.record.remeasured + 1)
+    text = f"samples cover only {covered:.0f} of {at.now - start:.0f} s, again and again"
+    return roll_back(at, _verdict(Kind.ERROR, "MetricsMissing", text))
+
+
+def _confirming(at: Situation) -> TrialRecord:
+    if trouble := _serving_trouble(at):
+        return trouble
+    start = evaluation_start(at.spec, at.record, at.now)
+    if start is None:
+        return at.record
+    if again := _measure_again(at, start):
+        return again
+    since = at.record.confirm_from if at.record.confirm_from is not None else at.record.phase_since
+    fresh = mean_gain([p for p in at.evidence.pairs if p.start >= since - 1e-6], objective(at.spec))
+    verdict = _evaluate(at)
+    if verdict.kind is Kind.BETTER and fresh is not None and (fresh > 0 or verdict.reason == "LatencyBetter"):
+        return _promote(at, verdict)
+    if verdict.kind is Kind.BETTER:
+        text = f"a first measurement was better, the second was not; {verdict.message}"
+        verdict = replace(verdict, kind=Kind.INCONCLUSIVE, reason="NotConfirmed", message=text)
+    return roll_back(at, verdict)
+
+
+def _evaluate(at: Situation) -> Verdict:
+    canary, control = at.evidence.canary, at.evidence.control
+    if canary is None or control is None:
+        return _verdict(Kind.INCONCLUSIVE, "MetricsMissing", "the metrics source has no samples of canary or control")
+    return evaluate(at.evidence.pairs, canary, control, objective(at.spec))
+
+
+def mean_gain(pairs: Sequence[Pair], goal: Objective) -> float | None:
+    """Mean goodput difference canary - control over `pairs`, None when no pair knows both."""
+    gains: list[float] = []
+    for p in pairs:
+        a, b = (o.goodput(goal.ttft_seconds, goal.tpot_seconds) for o in (p.canary, p.control))
+        if a is not None and b is not None:
+            gains.append(a - b)
+    return sum(gains) / len(gains) if gains else None
+
+
+def _promote(at: Situation, verdict: Verdict) -> TrialRecord:
+    rest = max(0, at.view.replicas - len(at.view.canary))
+    return at.record.to(Phase.PROMOTING, at.now, f"{verdict.message}; rolling out to {rest} more pods", verdict=verdict, restarts=at.record.restarts + rest)
+
+
+def _promoting(at: Situation) -> TrialRecord:
+    deadline = at.spec.rollout.progress_deadline_seconds * max(1, at.record.replicas - 1)
+    for pod in at.view.canary:
+        if breach := startup_breach(pod.health, 0.0, deadline):
+            return _breach(at, breach)
+    if at.in_phase > deadline:
+        text = f"the promotion did not finish within {deadline:.0f} s"
+        return roll_back(at, _verdict(Kind.ERROR, "PromotionTimedOut", text))
+    if at.view.settled and not at.view.control and not at.view.held:
+        return at.record.to(Phase.VERIFYING, at.now, "promoted; watching the fleet", metrics_seen_at=at.now)
+    return at.record
+
+
+def _verifying(at: Situation) -> TrialRecord:
+    """Guardrails over the promoted fleet, against nothing but itself: crashes and errors, since the control is gone."""
+    limits = guardrail_limits(at.spec)
+    for pod in at.view.canary:
+        if breach := serving_breach(pod.health, at.evidence.recent_canary, None, limits):
+            return _breach(at, breach)
+    if at.in_phase >= at.spec.rollout.verification_seconds:
+        gain = at.record.verdict.message if at.record.verdict else ""
+        return at.record.to(Phase.PROMOTED, at.now, f"promoted: {gain}")
+    return at.record
+
+
+def _rolling_back(at: Situation) -> TrialRecord:
+    if at.view.template is Template.BASELINE and at.view.settled and not at.view.held:
+        why = at.record.verdict.message if at.record.verdict else at.record.message
+        return at.record.to(Phase.ROLLED_BACK, at.now, why)
+    return at.record
+
+
+_PHASES: Final[Mapping[Phase, Callable[[Situation], TrialRecord]]] = {
+    Phase.AWAITING_APPROVAL: _awaiting_approval,
+    Phase.STARTING: _starting,
+    Phase.WARMING_UP: _warming_up,
+    Phase.MEASURING: _measuring,
+    Phase.CONFIRMING: _confirming,
+    Phase.PROMOTING: _promoting,
+    Phase.VERIFYING: _verifying,
+    Phase.ROLLING_BACK: _rolling_back,
+}
+
+
+# --- small helpers ----------------------------------------------------------------------------------------------------
+def _stamp(record: TrialRecord, evidence: Evidence, now: float) -> TrialRecord:
+    """Remember when metrics were last seen, coarsely."""
+    if not evidence.metrics_ok:
+        return record
+    if record.metrics_seen_at is not None and now - record.metrics_seen_at < METRICS_STAMP_SECONDS:
+        return record
+    return replace(record, metrics_seen_at=now)
+
+
+def _verdict(kind: Kind, reason: str, message: str) -> Verdict:
+    return Verdict(kind=kind, reason=reason, message=message)
