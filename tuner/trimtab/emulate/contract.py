@@ -107,8 +107,8 @@ class StepOutcome:
     """What one engine step did. The driver owns it; the scheduler keeps no reference.
 
     `tokens` lists the requests that got one token each, finished ones included. `prefill_tokens` are those computed in
-    this step, recomputation after preemption included (`recomputed_tokens` of them). `kv_tokens_read` is the sum of context
-    lengths attention went over.
+    this step, recomputation after preemption included (`recomputed_tokens` of them). `kv_tokens_read` is the
+    sum of context lengths attention went over.
     """
 
     tokens: list[str]

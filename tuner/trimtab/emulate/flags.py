@@ -1,8 +1,8 @@
 """vLLM's command line, as far as an emulator needs it: spelling, defaults, cross-checks, and the way it fails.
 
 Accepted like vLLM's own parser: `--a-b` or `--a_b`, `=` or space, unambiguous prefixes, last duplicate wins,
-`--x/--no-x`, `8k` for two flags, `--config FILE` below the command line, dotted `--x.y v` for JSON flags. A bad command line ends the
-process with code 2; a combination that vLLM's config refuses raises `StartupError` (code 1).
+`--x/--no-x`, `8k` for two flags, `--config FILE` below the command line, dotted `--x.y v` for JSON flags. A bad
+command line ends the process with code 2; a combination that vLLM's config refuses raises `StartupError` (code 1).
 """
 
 from __future__ import annotations
@@ -266,8 +266,8 @@ def _check_combination(limits: SchedulerLimits, namespace: argparse.Namespace) -
     if namespace.num_gpu_blocks_override is None and limits.kv_cache_size_tokens < length:
         _refuse(
             f"To serve at least one request with the models's max seq len ({length}), more KV cache memory is "
-            f"needed than available ({limits.kv_cache_size_tokens} tokens). Try increasing `gpu_memory_utilization` or decreasing "
-            "`max_model_len` when initializing the engine."
+            f"needed than available ({limits.kv_cache_size_tokens} tokens). Try increasing "
+            "`gpu_memory_utilization` or decreasing `max_model_len` when initializing the engine."
         )
     if limits.num_gpu_blocks < 2:
         _refuse("num_gpu_blocks must be at least 2: one block is reserved.")

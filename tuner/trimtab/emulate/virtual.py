@@ -67,7 +67,7 @@ class RequestRecord:
 
 @dataclass(slots=True)
 class Counters:
-    """Engine-side totals over a run. `generation_tokens` includes those nobody read; `busy_seconds` is time in steps."""
+    """Engine-side totals over a run. `generation_tokens` includes those nobody read; `busy_seconds` is step time."""
 
     steps: int = 0
     busy_seconds: float = 0.0
