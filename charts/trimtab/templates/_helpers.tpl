@@ -1,0 +1,148 @@
+{{- define "trimtab.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "trimtab.fullname" -}}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" }}
+{{- else if contains (include "trimtab.name" .) .Release.Name }}
+{{- .Release.Name | trunc 50 | trimSuffix "-" }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name (include "trimtab.name" .) | trunc 50 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+
+{{- /* Cluster-scoped names carry the namespace: two releases of one name must not share a ClusterRole. */ -}}
+{{- define "trimtab.clusterName" -}}
+{{- printf "%s-%s" .Release.Namespace (include "trimtab.fullname" .) }}
+{{- end }}
+
+{{- define "trimtab.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "trimtab.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "trimtab.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 }}
+{{ include "trimtab.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end }}
+
+{{- define "trimtab.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create }}
+{{- default (include "trimtab.fullname" .) .Values.serviceAccount.name }}
+{{- else }}
+{{- default "default" .Values.serviceAccount.name }}
+{{- end }}
+{{- end }}
+
+{{- define "trimtab.image" -}}
+{{- if .Values.image.digest }}
+{{- printf "%s@%s" .Values.image.repository .Values.image.digest }}
+{{- else }}
+{{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) }}
+{{- end }}
+{{- end }}
+
+{{- /* Where the operator looks: arguments of every trimtab-operator command. */ -}}
+{{- define "trimtab.scopeArgs" -}}
+{{- range .Values.watchNamespaces }}
+- --namespace={{ . }}
+{{- else }}
+- --all-namespaces
+{{- end }}
+{{- end }}
+
+{{- /* Pod settings that the operator, the release Job and the test share. */ -}}
+{{- define "trimtab.podCommon" -}}
+serviceAccountName: {{ include "trimtab.serviceAccountName" . }}
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+enableServiceLinks: false
+securityContext:
+  {{- toYaml .Values.podSecurityContext | nindent 2 }}
+{{- with .Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .Values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- define "trimtab.containerCommon" -}}
+image: {{ include "trimtab.image" . | quote }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+securityContext:
+  {{- toYaml .Values.securityContext | nindent 2 }}
+{{- with .Values.extraEnv }}
+env:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+resources:
+  {{- toYaml .Values.resources | nindent 2 }}
+{{- end }}
+
+{{- /* Rules in a namespace whose tuners are served: the least that rbac.mode needs. */ -}}
+{{- define "trimtab.tunerRules" -}}
+- apiGroups: [trimtab.dev]
+  resources: [vllmtuners]
+  verbs: [get, list, watch, patch] # patch: finalizer and progress annotation
+- apiGroups: [trimtab.dev]
+  resources: [tuningtrials]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [trimtab.dev]
+  resources: [vllmtuners/status, tuningtrials/status]
+  verbs: [patch, update]
+- apiGroups: [trimtab.dev]
+  resources: [vllmtuners/finalizers]
+  verbs: [update] # owner references of trials, where OwnerReferencesPermissionEnforcement is on
+- apiGroups: [apps]
+  resources: [deployments]
+  verbs: [get, list, watch{{ if eq .Values.rbac.mode "Apply" }}, patch{{ end }}]
+- apiGroups: [apps]
+  resources: [replicasets]
+  verbs: [get, list, watch]
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, list, watch]
+- apiGroups: [""]
+  resources: [pods/log]
+  verbs: [get] # last lines of a canary that crashed
+- apiGroups: [""]
+  resources: [events]
+  verbs: [create, patch]
+{{- end }}
+
+{{- define "trimtab.subjects" }}
+subjects:
+- kind: ServiceAccount
+  name: {{ include "trimtab.serviceAccountName" . }}
+  namespace: {{ .Release.Namespace }}
+{{- end }}
+
+{{- /* "true" when this upgrade takes the right to patch Deployments away: a trial in flight must be rolled back first. */ -}}
+{{- define "trimtab.takesApplyAway" -}}
+{{- $found := list (lookup "rbac.authorization.k8s.io/v1" "ClusterRole" "" (include "trimtab.clusterName" .)) }}
+{{- range .Values.watchNamespaces }}
+{{- $found = append $found (lookup "rbac.authorization.k8s.io/v1" "Role" . (include "trimtab.clusterName" $)) }}
+{{- end }}
+{{- $had := false }}
+{{- range $role := $found }}
+{{- range (get (default dict $role) "rules") }}
+{{- if and (has "deployments" (default list .resources)) (has "patch" (default list .verbs)) }}{{ $had = true }}{{ end }}
+{{- end }}
+{{- end }}
+{{- if and $had (eq .Values.rbac.mode "Recommend") }}true{{ end }}
+{{- end }}
