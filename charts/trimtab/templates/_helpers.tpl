@@ -140,7 +140,7 @@ subjects:
 {{- end }}
 {{- $had := false }}
 {{- range $role := $found }}
-{{- range (get (default dict $role) "rules") }}
+{{- range default list (get (default dict $role) "rules") }}
 {{- if and (has "deployments" (default list .resources)) (has "patch" (default list .verbs)) }}{{ $had = true }}{{ end }}
 {{- end }}
 {{- end }}
