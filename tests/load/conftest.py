@@ -1,4 +1,6 @@
-"""An aiohttp server that speaks /v1/completions and misbehaves on request: the prompt's max_tokens is obeyed, `app["mode"]` says how."""
+"""An aiohttp server that speaks /v1/completions and misbehaves on request: the prompt's max_tokens is obeyed,
+`app["mode"]` says how.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +13,12 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-ODD = "\u2028 \u0085 \r data: { \"finish_reason\":null \x0b"
-
 
 @dataclass
 class FakeServer:
-    """`mode` is how the next answers go; `bodies` and `closed` (requests the client left early) are what the server saw."""
+    """`mode` is how the next answers go; `bodies` and `closed` (requests the client left early) are what the server
+    saw.
+    """
 
     url: str = ""
     mode: str = "ok"
@@ -30,7 +32,13 @@ class FakeServer:
 
 def event(text: str, reason: str | None = None) -> bytes:
     choice = {"index": 0, "text": text, "logprobs": None, "finish_reason": reason}
-    return b"data: " + json.dumps({"id": "c", "choices": [choice], "usage": None}, separators=(",", ":"), ensure_ascii=False).encode() + b"\n\n"
+    return (
+        b"data: "
+        + json.dumps(
+            {"id": "c", "choices": [choice], "usage": None}, separators=(",", ":"), ensure_ascii=False
+        ).encode()
+        + b"\n\n"
+    )
 
 
 async def _completions(request: web.Request) -> web.StreamResponse:

@@ -15,7 +15,9 @@ from trimtab.load.prompt import Prompts
 from trimtab.load.records import Record
 from trimtab.load.trace import Request
 
-REQUEST = Request(0.0, prompt_tokens=20, output_tokens=6, prefix_group=None, prefix_tokens=0, cancel_after_tokens=None, max_tokens=6)
+REQUEST = Request(
+    0.0, prompt_tokens=20, output_tokens=6, prefix_group=None, prefix_tokens=0, cancel_after_tokens=None, max_tokens=6
+)
 
 
 async def send(server: Any, request: Request = REQUEST, **options: Any) -> Record:
@@ -99,7 +101,7 @@ async def test_a_planned_cancellation_is_no_failure_and_the_server_sees_it(serve
 
 
 async def test_odd_line_breaks_and_escaped_quotes_in_the_text_do_not_tear_events(server: Any) -> None:
-    server.text = "\u2028 \u0085 \x0b \x1c data: { \"finish_reason\":null, \n\n [DONE]"
+    server.text = '\u2028 \u0085 \x0b \x1c data: { "finish_reason":null, \n\n [DONE]'
     record = await send(server)
     assert (record.ending, record.tokens) == ("ok", 6)
 

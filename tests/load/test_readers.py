@@ -14,7 +14,11 @@ from trimtab.load.prompt import Prompts
 from trimtab.load.readers import read_azure, read_mooncake, read_trace
 from trimtab.load.trace import Request, clipped
 
-AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\r\n2023-11-16 18:15:46.6805900,374,44\r\n2023-11-16 18:15:50.9951690,396,0\r\n"
+AZURE = (
+    "TIMESTAMP,ContextTokens,GeneratedTokens\r\n"
+    "2023-11-16 18:15:46.6805900,374,44\r\n"
+    "2023-11-16 18:15:50.9951690,396,0\r\n"
+)
 MOONCAKE = [
     {"timestamp": 0, "input_length": 1300, "output_length": 5, "hash_ids": [0, 1, 2]},
     {"timestamp": 500, "input_length": 1300, "output_length": 6, "hash_ids": [0, 1, 3]},
@@ -99,7 +103,12 @@ def test_mooncake_blocks_become_a_tree_of_shared_prefixes(tmp_path: Path, unit: 
     packed.write_bytes(gzip.compress(plain.read_bytes()))
     requests = read_mooncake(packed)
     assert requests == read_mooncake(plain)
-    assert [(r.prefix_blocks, r.prefix_tokens) for r in requests] == [((0, 1), 1024), ((0, 1), 1024), ((0,), 512), ((), 0)]
+    assert [(r.prefix_blocks, r.prefix_tokens) for r in requests] == [
+        ((0, 1), 1024),
+        ((0, 1), 1024),
+        ((0,), 512),
+        ((), 0),
+    ]
     prompts = Prompts("salt", unit)  # type: ignore[arg-type]
     texts = [prompts.text(r, n) for n, r in enumerate(requests)]
     if unit == "char":
@@ -129,7 +138,8 @@ TRACES = Path(os.environ.get("TRIMTAB_DATA", "")) / "traces"
 
 
 @pytest.mark.skipif(
-    not (os.environ.get("TRIMTAB_DATA") and TRACES.is_dir()), reason="TRIMTAB_DATA does not name a folder with the public traces"
+    not (os.environ.get("TRIMTAB_DATA") and TRACES.is_dir()),
+    reason="TRIMTAB_DATA does not name a folder with the public traces",
 )
 @pytest.mark.parametrize(
     ("source", "count"),

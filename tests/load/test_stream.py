@@ -15,7 +15,9 @@ def encoded(texts: list[str], spaced: bool, reason: str) -> bytes:
     for number, text in enumerate(texts, start=1):
         choice = {"index": 0, "text": text, "finish_reason": reason if number == len(texts) else None}
         separators = (", ", ": ") if spaced else (",", ":")
-        out += b"data: " + json.dumps({"choices": [choice]}, ensure_ascii=False, separators=separators).encode() + b"\n\n"
+        out += (
+            b"data: " + json.dumps({"choices": [choice]}, ensure_ascii=False, separators=separators).encode() + b"\n\n"
+        )
     return out + b"data: [DONE]\n\n"
 
 

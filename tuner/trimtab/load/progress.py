@@ -107,7 +107,7 @@ def result_lines(result: Summary) -> list[str]:
     late = result.lateness_seconds.p99
     if late is not None and late > 0.1:
         lines.append(
-            f"careful: requests were sent {late:.2f} s late (p99): this client is short of CPU, its latencies are too high"
+            f"careful: requests were sent {late:.2f} s late (p99): the client is short of CPU, latencies overstated"
         )
     return lines
 
