@@ -1,7 +1,7 @@
 """Drives a scheduler model in real time: step, sleep the modelled duration, hand out the tokens.
 
-One asyncio task per engine; everything runs on one event loop, so no locks. A step that ends late (busy CPU) is followed
-by earlier ones until the lag is caught up, within `MAX_LAG_SECONDS`.
+One asyncio task per engine; everything runs on one event loop, so no locks. A step that ends late (busy CPU) is
+followed by earlier ones until the lag is caught up, within `MAX_LAG_SECONDS`.
 """
 
 from __future__ import annotations

@@ -136,7 +136,9 @@ def _expand_config(parser: argparse.ArgumentParser, args: list[str]) -> list[str
             flags += [name, *map(str, value)]
         else:
             flags += [name, json.dumps(value) if isinstance(value, dict) else str(value)]
-    return [*flags, *args[:at], *args[at + 2 :]]
+    rest = args[:at] + args[at + 2 :]
+    model = rest[:1] if rest and not rest[0].startswith("-") else []  # first, or a list flag would swallow it
+    return [*model, *flags, *rest[len(model) :]]
 
 
 def _fold_dotted(args: list[str]) -> list[str]:

@@ -137,8 +137,8 @@ class EngineMetrics:
         by_reason.labels(**self._labels, reason="deferred")
         sleep = Gauge(
             "vllm:engine_sleep_state",
-            "Engine sleep state; awake = 0 means engine is sleeping; awake = 1 means engine is awake; weights_offloaded "
-            "= 1 means sleep level 1; discard_all = 1 means sleep level 2.",
+            "Engine sleep state; awake = 0 means engine is sleeping; awake = 1 means engine is awake; "
+            "weights_offloaded = 1 means sleep level 1; discard_all = 1 means sleep level 2.",
             ("model_name", "engine", "sleep_state"),
             registry=self._registry,
         )
@@ -164,9 +164,9 @@ class EngineMetrics:
         tiers = ("device", "host", "p2p", "disk", "external_unspecified")
         self._cached_device = self._labelled(
             "prompt_tokens_cached_by_source",
-            "Prefix-cache hit tokens by the cache tier that supplied them: device (local HBM), host (offloaded to DRAM), "
-            "disk, p2p (transferred from another vLLM instance) or external_unspecified. Counted at admission; sums to "
-            "vllm:prefix_cache_hits + vllm:external_prefix_cache_hits.",
+            "Prefix-cache hit tokens by the cache tier that supplied them: device (local HBM), host (offloaded to "
+            "DRAM), disk, p2p (transferred from another vLLM instance) or external_unspecified. Counted at admission; "
+            "sums to vllm:prefix_cache_hits + vllm:external_prefix_cache_hits.",
             "source",
             tiers,
         )["device"]

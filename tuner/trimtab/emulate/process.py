@@ -20,7 +20,7 @@ CLOSE_SECONDS = 2.0
 
 
 def serve(args: Sequence[str], environ: Mapping[str, str] | None = None) -> None:
-    """Run until SIGTERM or SIGINT. StartupError when the engine would not start, InputError for a bad EMULATE_ variable."""
+    """Run until SIGTERM or SIGINT. StartupError: the engine would not start; InputError: a bad EMULATE_ variable."""
     emulation = read_emulation(os.environ if environ is None else environ)
     flags = parse_flags(args)
     for name in flags.ignored:
@@ -60,8 +60,8 @@ async def _load(flags: ServerFlags, emulation: Emulation, stop: asyncio.Event) -
     rule = emulation.crash_if
     if rule is not None and rule.holds(flags.values):
         raise StartupError(
-            f"CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.11 GiB of which 1.12 GiB "
-            f"is free. (emulated: {rule.flag} {rule.operator} {rule.limit})",
+            f"CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.11 GiB of which "
+            f"1.12 GiB is free. (emulated: {rule.flag} {rule.operator} {rule.limit})",
             hint="Lower max_num_seqs, max_num_batched_tokens or gpu_memory_utilization.",
         )
     return stop.is_set()

@@ -11,6 +11,7 @@ import random
 import time
 import uuid
 from collections.abc import AsyncIterator
+from typing import Any
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, generate_latest
@@ -31,7 +32,7 @@ MAX_BODY_BYTES = 64 * 2**20
 
 
 class EmulatedServer:
-    """One engine with its HTTP application. `app` can be served by any aiohttp runner with handler_cancellation=True."""
+    """One engine with its HTTP application. Serve `app` by an aiohttp runner with handler_cancellation=True."""
 
     def __init__(self, flags: ServerFlags, emulation: Emulation) -> None:
         self.flags, self.emulation = flags, emulation
@@ -53,8 +54,7 @@ class EmulatedServer:
         self.app = self._make_app()
 
     def _make_app(self) -> web.Application:
-        middlewares = [WebMetrics(self.registry).middleware]
-        app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=middlewares)
+        app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[WebMetrics(self.registry).middleware])
         app.router.add_post("/v1/completions", self._completions)
         app.router.add_post("/v1/chat/completions", self._chat)
         app.router.add_get("/v1/models", self._models)
@@ -80,7 +80,7 @@ class EmulatedServer:
         return web.json_response({"version": VERSION})
 
     async def _models(self, _request: web.Request) -> web.Response:
-        cards = [
+        cards: list[dict[str, Any]] = [
             {
                 "id": name,
                 "object": "model",

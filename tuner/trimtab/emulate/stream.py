@@ -63,10 +63,9 @@ class EventWriter:
             self._before = b"data: " + start + b',"choices":[{"index":0,"delta":{"content":"'
             self._after = b'"},"logprobs":null,"finish_reason":null,"token_ids":null}]}\n\n'
             self._last = b'"},"logprobs":null,"finish_reason":"%b","stop_reason":null,"token_ids":null}]}\n\n'
-            opening = b'"","role":"assistant"'
             self._opening = (
-                b"data: " + start + b',"choices":[{"index":0,"delta":{"content":' + opening + b'},"logprobs":null,'
-                b'"finish_reason":null}]}\n\n'
+                b"data: " + start + b',"choices":[{"index":0,"delta":{"role":"assistant","content":""},'
+                b'"logprobs":null,"finish_reason":null}]}\n\n'
             )
         else:
             self._before = b"data: " + start + b',"choices":[{"index":0,"text":"'
@@ -75,12 +74,11 @@ class EventWriter:
             self._opening = b""
 
     def events(self, first: int, until: int, end: EndReason | None) -> bytes:
-        """Events for tokens [first, until); the last one carries `end`. An end without a token is an event of its own."""
+        """Events for tokens [first, until); the last one carries `end`. An end without a token is its own event."""
         parts = [self._opening] if first == 0 else []
         generation, before, after = self._generation, self._before, self._after
         last_plain = until - 1 if end is not None else until
-        for position in range(first, last_plain):
-            parts.append(before + word(generation, position).encode() + after)
+        parts += [before + word(generation, position).encode() + after for position in range(first, last_plain)]
         if end is not None:
             text = word(generation, until - 1).encode() if until > first else b""
             parts.append(before + text + self._last % end.encode())

@@ -6,16 +6,14 @@ A streaming client that disconnects counts as 2xx here (seen on a real server), 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
 
 from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
 from prometheus_client import CollectorRegistry, Counter, Histogram, Summary
 
 EXCLUDED = frozenset({"/metrics", "/health", "/load", "/ping", "/version", "/server_info"})
 HIGHR = (0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 7.5, 10.0, 30.0,
          60.0)  # fmt: skip
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class WebMetrics:
@@ -57,7 +55,7 @@ class WebMetrics:
         )
 
     @property
-    def middleware(self) -> Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]:
+    def middleware(self) -> Middleware:
         """The aiohttp middleware; put it first so that it times everything."""
 
         @web.middleware

@@ -1,0 +1,115 @@
+"""vLLM's command line in its real spellings, and how it fails."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trimtab.emulate.environment import read_emulation
+from trimtab.emulate.flags import ServerFlags, StartupError, parse_flags
+from trimtab.errors import InputError
+
+
+def parse(text: str) -> ServerFlags:
+    return parse_flags(text.split())
+
+
+@pytest.mark.parametrize("text", ["serve m", "m", "--model m", "--model=m", "serve --model m --port 8000"])
+def test_the_model_comes_by_position_or_by_name(text: str) -> None:
+    flags = parse(text)
+    assert (flags.model, flags.served_model_names, flags.port) == ("m", ("m",), 8000)
+
+
+def test_defaults_are_those_of_a_small_gpu() -> None:
+    limits = parse("m").limits
+    assert (limits.max_num_seqs, limits.max_num_batched_tokens, limits.block_size) == (256, 2048, 16)
+    assert limits.enable_prefix_caching
+    assert limits.num_gpu_blocks == 2000
+
+
+@pytest.mark.parametrize("flag", ["--max-num-seqs 8", "--max_num_seqs=8", "--max-num-seq 8", "--max-num-seqs 9 --max_num_seqs 8"])
+def test_spellings_of_one_flag(flag: str) -> None:
+    assert parse(f"m {flag}").limits.max_num_seqs == 8
+
+
+def test_human_numbers_where_vllm_takes_them() -> None:
+    limits = parse("m --max-num-batched-tokens 8k --max-model-len 2K").limits
+    assert (limits.max_num_batched_tokens, limits.max_model_len) == (8000, 2048)
+    with pytest.raises(SystemExit) as ended:
+        parse("m --max-num-seqs 1k")
+    assert ended.value.code == 2
+
+
+def test_switches_go_both_ways_and_the_last_wins() -> None:
+    assert not parse("m --no-enable-prefix-caching").limits.enable_prefix_caching
+    assert parse("m --no-enable-prefix-caching --enable-prefix-caching").limits.enable_prefix_caching
+
+
+def test_real_flags_are_accepted_and_reported_as_ignored() -> None:
+    flags = parse("m -tp 2 --dtype half -O3 --trust-remote-code --speculative-config.method ngram --no-enforce-eager")
+    expected = ("dtype", "enforce_eager", "optimization_level", "speculative_config", "tensor_parallel_size")
+    assert flags.ignored == (*expected, "trust_remote_code")
+
+
+def test_an_unknown_flag_ends_with_code_2(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse("m --made-up 3")
+    assert ended.value.code == 2
+    assert "unrecognized arguments: --made-up" in capsys.readouterr().err
+
+
+def test_only_max_new_tokens_of_the_generation_config_counts() -> None:
+    assert parse_flags(["m", "--override-generation-config", '{"max_new_tokens": 200}']).max_new_tokens == 200
+    assert parse("m --override-generation-config.max_new_tokens 50").max_new_tokens == 50
+    assert parse_flags(["m", "--override-generation-config", '{"max_tokens": 200}']).max_new_tokens is None
+
+
+def test_a_config_file_feeds_flags_below_the_command_line(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("max-num-seqs: 8\nblock_size: 32\nenable-prefix-caching: false\nserved-model-name: [a, b]\n")
+    flags = parse(f"m --config {file} --max-num-seqs 16")
+    assert (flags.limits.max_num_seqs, flags.limits.block_size) == (16, 32)
+    assert flags.served_model_names == ("a", "b")
+    assert not flags.limits.enable_prefix_caching
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("m --max-num-seqs 4096", r"max_num_batched_tokens \(2048\) must be greater than or equal to max_num_seqs"),
+        ("m --max-model-len 100k", "max seq len"),
+        ("m --max-num-active-seqs 300", "max_num_active_seqs"),
+        ("m --gpu-memory-utilization 1.5", "utilization"),
+        ("m --watermark 1", "watermark"),
+    ],
+)
+def test_combinations_that_do_not_start(text: str, message: str) -> None:
+    with pytest.raises(StartupError, match=message):
+        parse(text)
+
+
+def test_memory_gives_blocks_unless_overridden() -> None:
+    assert parse("m --gpu-memory-utilization 0.46").limits.num_gpu_blocks == 1000
+    assert parse("m --num-gpu-blocks-override 77").limits.num_gpu_blocks == 77
+
+
+def test_the_environment_changes_timing_and_faults() -> None:
+    emulation = read_emulation(
+        {"EMULATE_STEP_PRESET": "tiny-cpu", "EMULATE_STEP_FIXED_MS": "7", "EMULATE_CRASH_IF": "max_num_seqs>200", "HOME": "/"}
+    )
+    assert (emulation.cost.fixed_ms, emulation.cost.per_prefill_token_ms) == (7.0, 0.02)
+    assert emulation.crash_if is not None
+    assert emulation.crash_if.holds({"max_num_seqs": 256})
+    assert not emulation.crash_if.holds({"max_num_seqs": 200})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("EMULATE_START_SECONDS", "soon"), ("EMULATE_START_SECONDS", "-1"), ("EMULATE_SPEEDUP", "0"), ("EMULATE_SPEEDUP", "nan"),
+     ("EMULATE_ERROR_RATE", "1.5"), ("EMULATE_CRASH_IF", "max_num_seqs"), ("EMULATE_STEP_PRESET", "h100"),
+     ("EMULATE_STEP_FIXED_MS", "x"), ("EMULATE_STEP_FIXD_MS", "3")],
+)  # fmt: skip
+def test_a_bad_variable_is_named(name: str, value: str) -> None:
+    with pytest.raises(InputError, match=name):
+        read_emulation({name: value})
