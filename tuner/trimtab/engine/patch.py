@@ -1,0 +1,173 @@
+"""The difference of two pod templates for a person or a program to apply.
+
+`json_patch` is minimal: items of the one container's list, each tested before it is replaced. `paste_ready` is text
+for a terminal: hostile text in args stays data in every shell, and API keys are not shown.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from trimtab.engine.flag_table import SECRETS
+from trimtab.engine.flags import scan
+from trimtab.engine.locate import locate
+from trimtab.engine.words import Word
+from trimtab.errors import EngineError, InputError
+
+Operation = dict[str, Any]
+_LISTS = ("command", "args")
+_HIDDEN = "(not shown)"
+
+
+def json_patch(
+    template_before: Mapping[str, Any], template_after: Mapping[str, Any], prefix: str = "/spec/template"
+) -> list[Operation]:
+    """JSON-patch operations (RFC 6902) from one template to the other; empty if they are equal.
+
+    The container's name and every replaced or removed item are tested first, so that a list someone else edited
+    meanwhile is left alone. Raises `InputError` if anything but one container's command and args differs.
+    """
+    found = list(_changed(template_before, template_after))
+    if not found:
+        return []
+    if len(found) > 1:
+        raise InputError("template_after", "more than one container differs", "Change one container.")
+    group, index, before, after = found[0]
+    base = f"{prefix}/spec/{group}/{index}"
+    operations: list[Operation] = []
+    if "name" in before:
+        operations.append({"op": "test", "path": f"{base}/name", "value": before["name"]})
+    for where in _LISTS:
+        operations += _list_operations(f"{base}/{where}", before.get(where), after.get(where))
+    return operations
+
+
+def _changed(
+    before: Mapping[str, Any], after: Mapping[str, Any]
+) -> Iterator[tuple[str, int, Mapping[str, Any], Mapping[str, Any]]]:
+    if _without_lists(before) != _without_lists(after):
+        raise InputError("template_after", "differs in more than command and args", "Change only those.")
+    for group in ("containers", "initContainers"):
+        pairs = zip(before["spec"].get(group) or (), after["spec"].get(group) or (), strict=True)
+        for index, (old, new) in enumerate(pairs):
+            if old != new:
+                yield group, index, old, new
+
+
+def _without_lists(template: Mapping[str, Any]) -> dict[str, Any]:
+    spec = template.get("spec")
+    if not isinstance(spec, Mapping):
+        raise InputError("template", "has no spec", "Give a Deployment's spec.template.")
+    stripped = {
+        group: [
+            {k: v for k, v in c.items() if k not in _LISTS} if isinstance(c, Mapping) else c
+            for c in spec.get(group) or ()
+        ]
+        for group in ("containers", "initContainers")
+    }
+    return {**template, "spec": {**spec, **stripped}}
+
+
+def _list_operations(path: str, before: Sequence[str] | None, after: Sequence[str] | None) -> list[Operation]:
+    if before == after:
+        return []
+    if before is None:
+        return [{"op": "add", "path": path, "value": list(after or ())}]
+    if after is None:
+        return [{"op": "test", "path": path, "value": list(before)}, {"op": "remove", "path": path}]
+    operations: list[Operation] = []
+    matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
+    # From the end, so that the indexes before it stay right.
+    for tag, left, left_end, right, right_end in reversed(matcher.get_opcodes()):
+        if tag == "equal":
+            continue
+        shared = min(left_end - left, right_end - right)
+        for at in range(left_end - 1, left + shared - 1, -1):
+            operations += [_test(path, at, before[at]), {"op": "remove", "path": f"{path}/{at}"}]
+        for offset in range(shared):
+            at = left + offset
+            operations += [
+                _test(path, at, before[at]),
+                {"op": "replace", "path": f"{path}/{at}", "value": after[right + offset]},
+            ]
+        for offset, item in enumerate(after[right + shared : right_end]):
+            at = left + shared + offset
+            place = "-" if left_end == len(before) else str(at)
+            operations.append({"op": "add", "path": f"{path}/{place}", "value": item})
+    return operations
+
+
+def _test(path: str, at: int, value: str) -> Operation:
+    return {"op": "test", "path": f"{path}/{at}", "value": value}
+
+
+def paste_ready(before: Mapping[str, Any], after: Mapping[str, Any], name: str, namespace: str) -> str:
+    """A `kubectl patch` command, then the container's new lists as comment lines.
+
+    Where the command would show an API key, it is left out and the text says so.
+    """
+    operations = json_patch(before, after)
+    if not operations:
+        return "# Nothing to change.\n"
+    group, index, _, container = next(iter(_changed(before, after)))
+    secrets = _secrets(before, container.get("name")) | _secrets(after, container.get("name"))
+    lines = []
+    if any(secret in text for text in _texts(operations) for secret in secrets):
+        lines.append("# The script holds an API key, which is not shown. Make this change in the manifest by hand:")
+    else:
+        patch = json.dumps(operations, separators=(",", ":")).replace("'", "\\u0027")
+        target = f"{shlex.quote(name)} --namespace {shlex.quote(namespace)}"
+        lines.append(f"kubectl patch deployment {target} --type=json -p {shlex.quote(patch)}")
+    lines.append(f"# spec.template.spec.{group}[{index}] then has:")
+    for where in _LISTS:
+        if container.get(where):
+            lines.append(f"# {where}:")
+            lines += [f"# - {_harmless(_masked(item, secrets))}" for item in container[where]]
+    return "\n".join(lines) + "\n"
+
+
+def _texts(operations: Sequence[Operation]) -> Iterator[str]:
+    for operation in operations:
+        value = operation.get("value")
+        yield from value if isinstance(value, list) else (value,) if isinstance(value, str) else ()
+
+
+def _secrets(template: Mapping[str, Any], container: str | None) -> set[str]:
+    """Texts that must not be shown, as written and as passed on."""
+    try:
+        located = locate(template, container)
+        scanned = scan(located.words, located.first)
+    except EngineError:
+        return set()
+    found: set[str] = set()
+    for flag in scanned.flags:
+        if flag.name in SECRETS:
+            for position in flag.value_positions:
+                found |= _secret_texts(located.words[position], flag.joined)
+    return found - {""}
+
+
+def _secret_texts(word: Word, joined: bool) -> set[str]:
+    if word.opaque or (word.expanded and not word.in_script):
+        return set()
+    if not joined:
+        return {word.text, word.raw}
+    return {word.text.partition("=")[2], word.raw}
+
+
+def _masked(item: str, secrets: set[str]) -> str:
+    for secret in sorted(secrets, key=len, reverse=True):
+        item = item.replace(secret, _HIDDEN)
+    return item
+
+
+def _harmless(text: str) -> str:
+    """YAML (and JSON) text in which no shell, even one that takes no comments, finds anything to run."""
+    shown = json.dumps(text)
+    for char in "$`!'":
+        shown = shown.replace(char, f"\\u{ord(char):04x}")
+    return shown

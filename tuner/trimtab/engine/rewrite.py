@@ -1,0 +1,146 @@
+"""Change settings in a pod template: the smallest edit, in the spelling found, read back before it is trusted.
+
+In: a template and changes by setting name (None removes). Out: a new template; the one given is never touched.
+What is promised: applying twice is applying once; the inverse changes restore the template byte for byte where a setting
+had a readable literal value or was absent. A removed flag that is set again goes to the end, and a value that came from
+`$(NAME)` comes back as its literal: to roll back exactly, keep the template found (the trial does).
+Hazard: vLLM takes the last of several spellings, so the last one is edited and all of them are removed.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from trimtab.engine.command import describe, generation_members, generation_rest, setting_value, winner
+from trimtab.engine.constraints import check_configuration
+from trimtab.engine.edits import Edits, apply_to_container
+from trimtab.engine.flags import Flag, Scan, scan
+from trimtab.engine.locate import Located, locate
+from trimtab.engine.settings import SETTINGS, Configuration, Value
+from trimtab.engine.values import KEY, Splice, drop_tokens, set_tokens
+from trimtab.errors import RewriteRefused
+
+
+def rewrite(
+    template: Mapping[str, Any], changes: Mapping[str, Value | None], container: str | None = None
+) -> dict[str, Any]:
+    """A copy of `template` in which exactly `changes` differ.
+
+    Raises `InputError` for an unknown setting, a value out of range or settings that exclude each other;
+    `EngineNotFound`;     `RewriteRefused` where the command line cannot be edited safely.
+    """
+    Configuration.of(changes)
+    located = locate(template, container)
+    scanned = scan(located.words, located.first)
+    before = describe(located, scanned)
+    if before.multi_node:
+        raise RewriteRefused("several pods make one engine, so one pod cannot be changed alone")
+    wanted = before.configuration().with_(changes)
+    check_configuration(wanted)
+    edits = Edits()
+    for name, value in sorted(changes.items()):
+        if setting_value(scanned.flags, name) != value:
+            edits = edits.plus(_edits(located, scanned, name, value))
+    written = copy.deepcopy(dict(template))
+    written["spec"][located.group][located.index] = copy.deepcopy(apply_to_container(located, edits))
+    _verify(written, located, scanned, set(changes), wanted)
+    return written
+
+
+def _edits(located: Located, scanned: Scan, name: str, value: Value | None) -> Edits:
+    if name == KEY:
+        return _generation_edits(located, scanned, value)
+    flag = SETTINGS[name].flag
+    found = winner(scanned.flags, flag)
+    if value is None:
+        return _removal(f for f in scanned.flags if f.name == flag)
+    if isinstance(value, bool):
+        return _boolean_edit(scanned, flag, found, value)
+    if found is None:
+        return Edits(appended=(_spelled(scanned, flag, str(value)),))
+    return _value_edit(found, Splice(0, len(found.value or ""), str(value)))
+
+
+def _removal(flags: Any) -> Edits:
+    positions = {p for f in flags for p in (f.position, *f.value_positions)}
+    return Edits(removals=tuple(sorted(positions)))
+
+
+def _value_edit(flag: Flag, splice: Splice) -> Edits:
+    """The splice, given in the value's text, in the text of the word that holds it."""
+    offset = len(flag.spelling) + 1 if flag.joined else 0
+    return Edits(
+        replacements=((flag.value_positions[0], Splice(splice.start + offset, splice.end + offset, splice.new)),)
+    )
+
+
+def _boolean_edit(scanned: Scan, flag: str, found: Flag | None, value: bool) -> Edits:
+    if found is None:
+        word = flag if value else f"--no-{flag[2:]}"
+        return Edits(appended=((word.replace("_", "-") if not _underscores(scanned) else _underscored(word),),))
+    if value:
+        return Edits(replacements=((found.position, Splice(0, len("--no-"), "--")),))
+    no = "--no_" if "_" in found.spelling and "-" not in found.spelling[2:] else "--no-"
+    return Edits(replacements=((found.position, Splice(0, 2, no)),))
+
+
+def _generation_edits(located: Located, scanned: Scan, value: Value | None) -> Edits:
+    flag = SETTINGS[KEY].flag
+    dotted = [f for f in scanned.flags if f.name == flag and f.path]
+    own = winner(scanned.flags, flag, KEY)
+    if own is not None:
+        if value is None:
+            return _removal(f for f in dotted if f.path == KEY)
+        return _value_edit(own, Splice(0, len(own.value or ""), str(value)))
+    if dotted:
+        return Edits(appended=(_spelled(scanned, f"{flag}.{KEY}", str(value)),))
+    found = winner(scanned.flags, flag)
+    if found is None:
+        return Edits(appended=(_spelled(scanned, flag, f'{{"{KEY}": {value}}}'),))
+    generation_members(found)
+    text = found.value or ""
+    splice = drop_tokens(text) if value is None else set_tokens(text, int(value))
+    return _removal([found]) if splice is None else _value_edit(found, splice)
+
+
+def _spelled(scanned: Scan, flag: str, value: str) -> tuple[str, ...]:
+    """A new flag in the style in use: `=` if any flag has it, underscores if all have them."""
+    head, dot, path = flag.partition(".")
+    name = (_underscored(head) if _underscores(scanned) else head) + dot + path
+    return (f"{name}={value}",) if any(f.joined for f in scanned.flags) else (name, value)
+
+
+def _underscored(flag: str) -> str:
+    return "--" + flag[2:].replace("-", "_")
+
+
+def _underscores(scanned: Scan) -> bool:
+    bodies = [f.spelling[2:].partition(".")[0] for f in scanned.flags if f.spelling.startswith("--")]
+    return any("_" in body for body in bodies) and not any("-" in body for body in bodies)
+
+
+def _residue(located: Located, scanned: Scan, changed: set[str]) -> tuple[object, ...]:
+    """All of the command line but the changed settings; holds secrets, so it is compared and never shown."""
+    words = located.words
+    own = {SETTINGS[name].flag for name in changed}
+    others = [
+        (f.name, f.negated, f.path, f.joined, tuple(words[p].text for p in f.value_positions))
+        for f in scanned.flags
+        if f.name not in own
+    ]
+    start = tuple(w.text for w in words[: located.first])
+    rest = tuple(words[p].text for p in scanned.positionals)
+    generation = generation_rest(scanned.flags) if KEY in changed else ()
+    return start, rest, others, generation, located.shape, located.group, located.index
+
+
+def _verify(
+    written: Mapping[str, Any], before: Located, scanned: Scan, changed: set[str], wanted: Configuration
+) -> None:
+    after = locate(written, before.name or None)
+    rescanned = scan(after.words, after.first)
+    same = _residue(before, scanned, changed) == _residue(after, rescanned, changed)
+    if not same or describe(after, rescanned).configuration() != wanted:
+        raise RewriteRefused("the edited command line does not read back as wanted, so it was not used")
