@@ -28,7 +28,9 @@ RUN pip install --no-cache-dir --no-compile --root-user-action=ignore -r /opt/tr
  && printf '#!/bin/sh\n# So that manifests for a real vLLM run the emulator unchanged.\nexec trimtab emulate "$@"\n' > /opt/emulate/bin/vllm \
  && chmod 755 /opt/emulate/bin/vllm
 # From here on, what a change of the source costs: seconds.
-RUN --mount=type=bind,from=wheel,source=/wheels,target=/wheels pip install --no-cache-dir --no-deps --root-user-action=ignore /wheels/*.whl
+# COPY and not `RUN --mount=from=wheel`: buildah 1.28 takes the latter from its cache even when the wheel has changed.
+COPY --from=wheel /wheels /opt/trimtab/wheels
+RUN pip install --no-cache-dir --no-deps --root-user-action=ignore /opt/trimtab/wheels/*.whl && rm -r /opt/trimtab/wheels
 # /tmp is the only place that libraries may write to.
 ENV HOME=/tmp MPLCONFIGDIR=/tmp PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 USER 65532:65532

@@ -9,13 +9,12 @@ NAME=$1 FILE=$2 CONTEXT=$3; shift 3
 exclusive image
 mkdir -p "$IMAGES"
 if [ "$FILE" = - ]; then FILE=$(mktemp); trap 'rm -f "$FILE"' EXIT; cat > "$FILE"; fi
-# vfs and chroot work without overlay mounts, user namespaces or a network of their own.
-B="buildah --root $BUILDAH_ROOT/storage --runroot $BUILDAH_ROOT/run --storage-driver vfs"
 LOG=$CLUSTER/image.log
-$B bud --isolation chroot "$@" -t "localhost/$NAME" -f "$FILE" "$CONTEXT" >"$LOG" 2>&1 || { tail -40 "$LOG" >&2; die "buildah failed; its whole output: $LOG"; }
+# chroot isolation needs no user namespaces and no network of its own
+daemonless bud --isolation chroot "$@" -t "localhost/$NAME" -f "$FILE" "$CONTEXT" >"$LOG" 2>&1 || { tail -40 "$LOG" >&2; die "buildah failed; its whole output: $LOG"; }
 TAR=$IMAGES/${NAME//[:\/]/-}.tar
 # Under another name first: up.sh imports every *.tar, and must not meet half of one.
 rm -f "$TAR.part"
-$B push -q "localhost/$NAME" "docker-archive:$TAR.part:localhost/$NAME"
+daemonless push -q "localhost/$NAME" "docker-archive:$TAR.part:localhost/$NAME"
 mv "$TAR.part" "$TAR"
 if [ -n "$(node_pid)" ]; then import_image "$TAR"; fi

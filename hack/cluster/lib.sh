@@ -10,7 +10,6 @@ BIN=$CLUSTER/bin        # links into the store: put this on PATH
 IMAGES=$CLUSTER/images  # every *.tar here is imported by up.sh
 NODE=$CLUSTER/node      # one cluster's life: removed by down.sh
 KUBECONFIG_ADMIN=$CLUSTER/kubeconfig
-BUILDAH_ROOT=$CLUSTER/buildah
 
 # One cluster per machine. The host gets one veth and three routes, the node's own namespace gets the rest.
 LINK=trimtab0
@@ -71,4 +70,14 @@ import_image() {
   [ "$(cat "$seen" 2>/dev/null)" != "$stamp" ] || return 0
   node_ctr images import "$tar" >/dev/null
   mkdir -p "$NODE/imported"; echo "$stamp" > "$seen"
+}
+
+# daemonless ARGUMENTS...: buildah with storage of its own and no daemon. In its own mount namespace, so that the mounts it would leave
+# behind end with it. Overlay where the file system has it; vfs works everywhere but copies each layer in full (a minute per build).
+daemonless() {
+  local driver=vfs probe
+  probe=$(mktemp -d -p "$CLUSTER"); mkdir "$probe"/{l,u,w,m}
+  unshare --mount mount -t overlay -o "lowerdir=$probe/l,upperdir=$probe/u,workdir=$probe/w" overlay "$probe/m" 2>/dev/null && driver=overlay
+  rm -rf "$probe"
+  unshare --mount buildah --root "$CLUSTER/buildah-$driver/storage" --runroot "$CLUSTER/buildah-$driver/run" --storage-driver $driver "$@"
 }

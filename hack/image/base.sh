@@ -12,13 +12,12 @@ INCLUDE=python3,ca-certificates
 DROP=(usr/share/doc usr/share/man usr/share/locale usr/share/info var/cache/apt var/lib/apt/lists var/log var/cache/debconf)
 KEY=$(sha256sum "${BASH_SOURCE[0]}" | cut -c1-12)
 NAME=localhost/trimtab-base:$KEY
-B="buildah --root $BUILDAH_ROOT/storage --runroot $BUILDAH_ROOT/run --storage-driver vfs"
-if [ -n "$($B images -q "$NAME" 2>/dev/null)" ]; then echo "$NAME"; exit 0; fi
+if [ -n "$(daemonless images -q "$NAME" 2>/dev/null)" ]; then echo "$NAME"; exit 0; fi
 
 say "base image: debootstrap (about 45 s)" >&2
 ROOT=$CLUSTER/base-root LOG=$CLUSTER/base.log
 rm -rf --one-file-system "$ROOT"; mkdir -p "$ROOT"
-trap 'rm -rf --one-file-system "$ROOT" "$ROOT-wheels"' EXIT
+trap 'rm -rf --one-file-system "$ROOT" "$ROOT-wheels" "$ROOT-Dockerfile"' EXIT
 # The mirror and suite that apt uses here; debootstrap's default elsewhere.
 MIRROR=$(apt-get indextargets --format '$(SITE)' 'Identifier: Packages' 'Codename: bookworm' 'Component: main' 2>/dev/null | sort -u | head -1 || true)
 debootstrap --variant=minbase --include=$INCLUDE bookworm "$ROOT" ${MIRROR:+"$MIRROR"} >"$LOG" 2>&1 || { tail -20 "$LOG" >&2; die "debootstrap failed: $LOG"; }
@@ -34,9 +33,7 @@ for d in "${DROP[@]}"; do find "$ROOT/$d" -mindepth 1 -delete 2>/dev/null || tru
 find "$ROOT" -name __pycache__ -type d -prune -exec rm -rf {} +
 
 say "base image: committing" >&2
-C=$($B from scratch)
-$B copy -q "$C" "$ROOT/" / >/dev/null
-$B config --env PATH=/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin --env LANG=C.UTF-8 --cmd python3 "$C"
-$B commit -q --rm "$C" "$NAME" >/dev/null
+printf 'FROM scratch\nCOPY . /\nENV PATH=/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8\nCMD ["python3"]\n' > "$ROOT-Dockerfile"
+daemonless bud -q --isolation chroot --ignorefile /dev/null -t "$NAME" -f "$ROOT-Dockerfile" "$ROOT" >>"$LOG" 2>&1 || { tail -20 "$LOG" >&2; die "buildah failed: $LOG"; }
 say "base image: $NAME" >&2
 echo "$NAME"

@@ -47,6 +47,6 @@ say "building localhost/trimtab:dev on $BASE (about 20 s after a change of the s
 "$HERE/image.sh" trimtab:dev Dockerfile . --layers --build-arg "BASE=$BASE" "${ARGS[@]}" 9>&-
 echo "$KEY" > "$IMAGES/trimtab-dev.key"
 say "built, $(du -m "$TAR" | cut -f1) MB"
-# Layers of earlier builds would pile up: vfs keeps each as a full copy.
-buildah --root "$BUILDAH_ROOT/storage" --runroot "$BUILDAH_ROOT/run" --storage-driver vfs images -q --filter dangling=true >/dev/null 2>&1 || true
+# Layers of earlier builds are the cache that makes the next one fast; they go when they have piled up.
+if [ "$(du -sm "$CLUSTER"/buildah-*/storage | awk '{n += $1} END {print n}')" -gt 4000 ]; then daemonless rmi --prune >/dev/null 2>&1 || true; fi
 echo "localhost/trimtab:dev"
