@@ -115,18 +115,28 @@ def paste_ready(before: Mapping[str, Any], after: Mapping[str, Any], name: str, 
         return "# Nothing to change.\n"
     group, index, _, container = next(iter(_changed(before, after)))
     secrets = _secrets(before, container.get("name")) | _secrets(after, container.get("name"))
-    lines = []
     if any(secret in text for text in _texts(operations) for secret in secrets):
-        lines.append("# The script holds an API key, which is not shown. Make this change in the manifest by hand:")
+        command = "# The script holds an API key, which is not shown. Make this change in the manifest by hand:"
     else:
         patch = json.dumps(operations, separators=(",", ":")).replace("'", "\\u0027")
         target = f"{shlex.quote(name)} --namespace {shlex.quote(namespace)}"
-        lines.append(f"kubectl patch deployment {target} --type=json -p {shlex.quote(patch)}")
-    lines.append(f"# spec.template.spec.{group}[{index}] then has:")
+        command = f"kubectl patch deployment {target} --type=json -p {shlex.quote(patch)}"
+    comments = [f"# {line}" for line in snippet(before, after).splitlines()]
+    return "\n".join((command, f"# spec.template.spec.{group}[{index}] then has:", *comments)) + "\n"
+
+
+def snippet(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """YAML of the changed container's command and args as they will be, API keys masked; empty if nothing changes."""
+    changed = next(iter(_changed(before, after)), None)
+    if changed is None:
+        return ""
+    container = changed[3]
+    secrets = _secrets(before, container.get("name")) | _secrets(after, container.get("name"))
+    lines: list[str] = []
     for where in _LISTS:
         if container.get(where):
-            lines.append(f"# {where}:")
-            lines += [f"# - {_harmless(_masked(item, secrets))}" for item in container[where]]
+            lines.append(f"{where}:")
+            lines += [f"- {_harmless(_masked(item, secrets))}" for item in container[where]]
     return "\n".join(lines) + "\n"
 
 

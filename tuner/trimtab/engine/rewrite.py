@@ -1,9 +1,9 @@
 """Change settings in a pod template: the smallest edit, in the spelling found, read back before it is trusted.
 
 In: a template and changes by setting name (None removes). Out: a new template; the one given is never touched.
-What is promised: applying twice is applying once; the inverse changes restore the template byte for byte where a setting
-had a readable literal value or was absent. A removed flag that is set again goes to the end, and a value that came from
-`$(NAME)` comes back as its literal: to roll back exactly, keep the template found (the trial does).
+What is promised: applying twice is applying once; the inverse changes restore the template byte for byte where a
+setting had a readable literal value or was absent. A removed flag that is set again goes to the end, and a value that
+came from `$(NAME)` comes back as its literal: to roll back exactly, keep the template found (the trial does).
 Hazard: vLLM takes the last of several spellings, so the last one is edited and all of them are removed.
 """
 
