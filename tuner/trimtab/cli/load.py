@@ -29,62 +29,84 @@ def _out(text: str, *names: str) -> Any:
     return typer.Option(*names, help=text, rich_help_panel="Output")
 
 
+UrlArgument = Annotated[
+    str, typer.Argument(metavar="URL", help="Base URL of an OpenAI-compatible server: http://HOST:PORT.")
+]
+RateOption = Annotated[
+    str | None,
+    _shape("Requests per second, or steps 2@30,8@60,2 (rate @ seconds). Default 1; for a trace its own rate."),
+]
+DurationOption = Annotated[
+    float | None, _shape("Seconds in which requests are sent. Default 60; for a trace all of it.")
+]
+TraceOption = Annotated[
+    str | None, _shape("azure:FILE (CSV) or mooncake:FILE (JSONL); may be .gz. Default: generated.")
+]
+PromptOption = Annotated[str, _shape("Generated prompt tokens, lognormal: MEDIAN or MEDIAN:SIGMA.")]
+OutputOption = Annotated[str, _shape("Generated output tokens, lognormal: MEDIAN or MEDIAN:SIGMA.")]
+SharedPrefixOption = Annotated[
+    str | None, _shape("SHARE:GROUPS:TOKENS, such as 0.5:4:512: that share of prompts starts with one of the prefixes.")
+]
+CancelOption = Annotated[float, _shape("Share of requests (0-1) left mid-stream at a random token.")]
+MaxTokensRatioOption = Annotated[
+    str, _shape("max_tokens / output length, LOW:HIGH; the server sees it with emulated lengths only.")
+]
+MaxPromptTokensOption = Annotated[int | None, _shape("Cut longer prompts to this.")]
+MaxOutputTokensOption = Annotated[int | None, _shape("Cut longer outputs to this.")]
+SeedOption = Annotated[int, _shape("Same seed, same arrivals, lengths and cancellations.")]
+ModelOption = Annotated[str | None, _client("Model name. Default: the first of /v1/models.")]
+NaturalLengthsOption = Annotated[
+    Lengths, _client("forced: ignore_eos, min_tokens = max_tokens (any vLLM). emulated: for Trimtab's emulator.")
+]
+PromptUnitOption = Annotated[Unit, _client("One token is a word, or a char (byte-level tokenizers).")]
+SaltOption = Annotated[
+    str | None, _client("Makes prompt texts; equal salts find each other in prefix caches. Default: start time.")
+]
+PatienceOption = Annotated[
+    float | None, _client("Seconds to wait for the first token before giving up. Default: --timeout.")
+]
+TimeoutOption = Annotated[float, _client("Seconds until a request counts as failed.")]
+MaxInFlightOption = Annotated[int, _client("Requests beyond this are dropped and counted as not sent.")]
+KeepaliveOption = Annotated[float, _client("Share of requests (0-1) over kept connections; the others open their own.")]
+DrainOption = Annotated[
+    float | None, _client("Seconds to wait for open requests after the last was sent. Default: --timeout.")
+]
+ApiKeyOption = Annotated[str | None, _client("Sent as a bearer token.", envvar="TRIMTAB_API_KEY")]
+SloTtftOption = Annotated[float | None, _out("Goodput counts requests whose first token came within these seconds ...")]
+SloTpotOption = Annotated[float | None, _out("... and that took at most these seconds per further token.")]
+RecordsOption = Annotated[str | None, _out("One JSON line per request, at its end: FILE, or - for stdout.")]
+JsonFileOption = Annotated[str | None, _out("Summary as JSON: FILE, or - for stdout.", "--json")]
+FailOnErrorsOption = Annotated[bool, _out("Exit with 1 if any request failed or was not sent.", "--fail-on-errors")]
+
+
 def load(
-    url: Annotated[
-        str, typer.Argument(metavar="URL", help="Base URL of an OpenAI-compatible server: http://HOST:PORT.")
-    ],
-    rate: Annotated[
-        str | None,
-        _shape("Requests per second, or steps 2@30,8@60,2 (rate @ seconds). Default 1; for a trace its own rate."),
-    ] = None,
-    duration: Annotated[
-        float | None, _shape("Seconds in which requests are sent. Default 60; for a trace all of it.")
-    ] = None,
-    trace: Annotated[
-        str | None, _shape("azure:FILE (CSV) or mooncake:FILE (JSONL); may be .gz. Default: generated.")
-    ] = None,
-    prompt: Annotated[str, _shape("Generated prompt tokens, lognormal: MEDIAN or MEDIAN:SIGMA.")] = "256:0.6",
-    output: Annotated[str, _shape("Generated output tokens, lognormal: MEDIAN or MEDIAN:SIGMA.")] = "128:0.8",
-    shared_prefix: Annotated[
-        str | None,
-        _shape("SHARE:GROUPS:TOKENS, such as 0.5:4:512: that share of prompts starts with one of the prefixes."),
-    ] = None,
-    cancel: Annotated[float, _shape("Share of requests (0-1) left mid-stream at a random token.")] = 0.0,
-    max_tokens_ratio: Annotated[
-        str, _shape("max_tokens / output length, LOW:HIGH; the server sees it with emulated lengths only.")
-    ] = "1:1",
-    max_prompt_tokens: Annotated[int | None, _shape("Cut longer prompts to this.")] = None,
-    max_output_tokens: Annotated[int | None, _shape("Cut longer outputs to this.")] = None,
-    seed: Annotated[int, _shape("Same seed, same arrivals, lengths and cancellations.")] = 0,
-    model: Annotated[str | None, _client("Model name. Default: the first of /v1/models.")] = None,
-    natural_lengths: Annotated[
-        Lengths, _client("forced: ignore_eos, min_tokens = max_tokens (any vLLM). emulated: for Trimtab's emulator.")
-    ] = "forced",
-    prompt_unit: Annotated[Unit, _client("One token is a word, or a char (byte-level tokenizers).")] = "word",
-    salt: Annotated[
-        str | None, _client("Makes prompt texts; equal salts find each other in prefix caches. Default: start time.")
-    ] = None,
-    patience: Annotated[
-        float | None, _client("Seconds to wait for the first token before giving up. Default: --timeout.")
-    ] = None,
-    timeout: Annotated[float, _client("Seconds until a request counts as failed.")] = 600.0,
-    max_in_flight: Annotated[int, _client("Requests beyond this are dropped and counted as not sent.")] = 1024,
-    keepalive: Annotated[
-        float, _client("Share of requests (0-1) over kept connections; the others open their own.")
-    ] = 0.0,
-    drain: Annotated[
-        float | None, _client("Seconds to wait for open requests after the last was sent. Default: --timeout.")
-    ] = None,
-    api_key: Annotated[str | None, _client("Sent as a bearer token.", envvar="TRIMTAB_API_KEY")] = None,
-    slo_ttft: Annotated[
-        float | None, _out("Goodput counts requests whose first token came within these seconds ...")
-    ] = None,
-    slo_tpot: Annotated[float | None, _out("... and that took at most these seconds per further token.")] = None,
-    records: Annotated[str | None, _out("One JSON line per request, at its end: FILE, or - for stdout.")] = None,
-    json_file: Annotated[str | None, _out("Summary as JSON: FILE, or - for stdout.", "--json")] = None,
-    fail_on_errors: Annotated[
-        bool, _out("Exit with 1 if any request failed or was not sent.", "--fail-on-errors")
-    ] = False,
+    url: UrlArgument,
+    rate: RateOption = None,
+    duration: DurationOption = None,
+    trace: TraceOption = None,
+    prompt: PromptOption = "256:0.6",
+    output: OutputOption = "128:0.8",
+    shared_prefix: SharedPrefixOption = None,
+    cancel: CancelOption = 0.0,
+    max_tokens_ratio: MaxTokensRatioOption = "1:1",
+    max_prompt_tokens: MaxPromptTokensOption = None,
+    max_output_tokens: MaxOutputTokensOption = None,
+    seed: SeedOption = 0,
+    model: ModelOption = None,
+    natural_lengths: NaturalLengthsOption = "forced",
+    prompt_unit: PromptUnitOption = "word",
+    salt: SaltOption = None,
+    patience: PatienceOption = None,
+    timeout: TimeoutOption = 600.0,
+    max_in_flight: MaxInFlightOption = 1024,
+    keepalive: KeepaliveOption = 0.0,
+    drain: DrainOption = None,
+    api_key: ApiKeyOption = None,
+    slo_ttft: SloTtftOption = None,
+    slo_tpot: SloTpotOption = None,
+    records: RecordsOption = None,
+    json_file: JsonFileOption = None,
+    fail_on_errors: FailOnErrorsOption = False,
 ) -> None:
     """Send requests on time, whatever the server does (open loop); report goodput, latencies and each request's end.
 
@@ -96,8 +118,7 @@ def load(
         trace=trace,
         rate=rate,
         duration_seconds=duration,
-        prompt=prompt,
-        output=output,
+        lengths=(prompt, output),
         shared_prefix=shared_prefix,
         max_tokens_ratio=max_tokens_ratio,
         max_prompt_tokens=max_prompt_tokens,
@@ -119,16 +140,19 @@ def load(
         records=records,
         json_file=json_file,
     )
-    try:
-        outcome = _run(shape, options)
-    except TrimtabError as error:
-        hint = "" if isinstance(error, InputError) else f". {error.hint}"
-        Console(stderr=True).print(f"error: {error}{hint}", markup=False, highlight=False, soft_wrap=True)
-        raise typer.Exit(2 if isinstance(error, InputError) else 1) from error
-    raise typer.Exit(exit_code(outcome, fail_on_errors))
+    raise typer.Exit(_execute(shape, options, fail_on_errors))
 
 
 app = load
+
+
+def _execute(shape: LoadShape, options: SessionOptions, fail_on_errors: bool) -> int:
+    try:
+        return exit_code(_run(shape, options), fail_on_errors)
+    except TrimtabError as error:
+        hint = "" if isinstance(error, InputError) else f". {error.hint}"
+        Console(stderr=True).print(f"error: {error}{hint}", markup=False, highlight=False, soft_wrap=True)
+        return 2 if isinstance(error, InputError) else 1
 
 
 def exit_code(outcome: Outcome, fail_on_errors: bool) -> int:

@@ -30,6 +30,9 @@ class Prompts:
     salt: str
     unit: Unit = "word"
 
+    def __post_init__(self) -> None:
+        _pool(self.unit)  # some 10 ms, now and not while the first request is due
+
     def text(self, request: Request, number: int) -> str:
         parts = self._prefix(request)
         own = request.prompt_tokens - request.prefix_tokens

@@ -37,8 +37,8 @@ class LoadShape:
     trace: str | None = None
     rate: str | None = None
     duration_seconds: float | None = None
-    prompt: str = "256:0.6"
-    output: str = "128:0.8"
+    #: of prompt and output in tokens, MEDIAN or MEDIAN:SIGMA
+    lengths: tuple[str, str] = ("256:0.6", "128:0.8")
     shared_prefix: str | None = None
     max_tokens_ratio: str = "1:1"
     max_prompt_tokens: int | None = None
@@ -65,8 +65,8 @@ class LoadShape:
 
     def _generated(self) -> list[Request]:
         steps = parse_steps(self.rate) if self.rate is not None else (RateStep(DEFAULT_RATE),)
-        prompt_median, prompt_sigma = lengths("--prompt", self.prompt)
-        output_median, output_sigma = lengths("--output", self.output)
+        prompt_median, prompt_sigma = lengths("--prompt", self.lengths[0])
+        output_median, output_sigma = lengths("--output", self.lengths[1])
         return generate(
             steps,
             self.duration_seconds or DEFAULT_DURATION_SECONDS,
