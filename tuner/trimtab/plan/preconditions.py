@@ -1,5 +1,6 @@
 """What must hold before a trial may start: a table from reason to a small pure check.
 
+Messages hold no countdowns: they land in a condition, and a text that changes on every tick is a write on every tick.
 A block is *hard* when only a person (or another system) can lift it, *soft* when waiting is enough.
 """
 
@@ -9,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from trimtab.diagnose.finding import DO_NOT_TUNE, Finding
 from trimtab.engine.settings import Configuration
 from trimtab.observe.observation import Observation
 from trimtab.plan.record import Phase, TrialRecord
@@ -43,6 +45,7 @@ class FleetView:
     owner: str = ""
     metrics_problem: str = ""
     observation: Observation | None = None
+    findings: tuple[Finding, ...] = ()
     configuration: Configuration | None = None
 
 
@@ -101,7 +104,7 @@ def _health(g: Ground) -> Block | None:
         return Block("TargetNotSettled", "a rollout is under way or a pod is not available")
     need = g.spec.preconditions.stable_seconds
     if g.fleet.stable_seconds < need:
-        return Block("TargetNotStable", f"the target has been stable for {g.fleet.stable_seconds:.0f} of {need:.0f} s")
+        return Block("TargetNotStable", f"waiting until the target has been unchanged and ready for {need:.0f} s")
     return None
 
 
@@ -110,7 +113,13 @@ def _traffic(g: Ground) -> Block | None:
     rate = g.fleet.observation.arrivals_per_second if g.fleet.observation else None
     if rate is None:
         return Block("NoData", "the request rate is not known yet")
-    return None if rate >= need else Block("TooLittleTraffic", f"{rate:.2f} requests/s, a verdict needs {need:g}")
+    return None if rate >= need else Block("TooLittleTraffic", f"less than {need:g} requests/s: too little for a verdict")
+
+
+def _broken(g: Ground) -> Block | None:
+    """An engine that is broken is not badly tuned: alarm, do not tune."""
+    alarm = next((f for f in g.fleet.findings if f.name in DO_NOT_TUNE and f.name != "NoTraffic"), None)
+    return Block(alarm.name, f"{alarm.message} {alarm.advice}", hard=True) if alarm else None
 
 
 def _converged(g: Ground) -> Block | None:
@@ -144,12 +153,12 @@ def _budget(g: Ground) -> Block | None:
 def _cooldown(g: Ground) -> Block | None:
     last = max((t.finished_at or 0.0 for t in g.recent), default=0.0)
     left = last + g.spec.rollout.cooldown_seconds - g.now
-    return Block("CoolingDown", f"next trial in {left:.0f} s") if left > 0 else None
+    return Block("CoolingDown", f"pausing {g.spec.rollout.cooldown_seconds:.0f} s between trials") if left > 0 else None
 
 
 #: in this order; the first that blocks is shown
 CHECKS: Final[tuple[Callable[[Ground], Block | None], ...]] = (
-    _target, _engine, _metrics, _owner, _reverted, _replicas, _converged, _health, _traffic, _window, _budget, _cooldown,
+    _target, _engine, _metrics, _owner, _reverted, _replicas, _converged, _health, _broken, _traffic, _window, _budget, _cooldown,
 )  # fmt: skip
 
 

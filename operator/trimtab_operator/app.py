@@ -1,0 +1,159 @@
+"""Kopf wiring: events of our own resources poke the loop; nothing else happens here.
+
+No change handlers, timers or daemons: those are edge-triggered or add finalizers (see loop.py). Kopf gives the watches with their
+reconnects, and the process' life cycle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import kopf
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from trimtab_operator.cluster import GROUP, VERSION, Cluster
+from trimtab_operator.lease import Lease
+from trimtab_operator.loop import Loop
+from trimtab_operator.proposals import Proposals
+from trimtab_operator.reconcile import Reconciler
+from trimtab_operator.recorder import Recorder
+from trimtab_operator.records import TUNER_LABEL
+from trimtab_operator.sources import Sources
+from trimtab_operator.telemetry import Telemetry
+
+_log = logging.getLogger(__name__)
+#: the loop beats ten times a second; this long without a beat means that it hangs
+_STALE_SECONDS: Final = 60.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """namespaces: empty means the whole cluster. Ports 0 mean: do not listen."""
+
+    namespaces: Sequence[str]
+    lease_namespace: str
+    data_dir: Path
+    health_port: int
+    metrics_port: int
+
+
+def build(options: Options) -> tuple[Loop, Telemetry]:
+    """All parts, wired by hand. Raises `InputError` where there is no cluster access."""
+    cluster = Cluster.connect()
+    identity = f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
+    options.data_dir.mkdir(parents=True, exist_ok=True)
+    reconciler = Reconciler(
+        cluster=cluster,
+        sources=Sources(cluster, time.time),
+        proposals=Proposals(options.data_dir),
+        recorder=Recorder(cluster, identity, time.time),
+        clock=time.time,
+        sleep=time.sleep,
+    )
+    telemetry = Telemetry()
+    lease = Lease(cluster, options.lease_namespace, identity, time.time)
+    return Loop(reconciler.reconcile, lease, telemetry, time.monotonic), telemetry
+
+
+def registry(loop: Loop, telemetry: Telemetry, options: Options) -> kopf.OperatorRegistry:
+    """Kopf's handlers, registered explicitly: no global state, so that tests can make many."""
+    handlers = kopf.OperatorRegistry()
+    tasks: list[asyncio.Task[None]] = []
+    runners: list[web.AppRunner] = []
+
+    @kopf.on.startup(registry=handlers)
+    async def start(settings: kopf.OperatorSettings, **_: Any) -> None:
+        _configure(settings)
+        runners.extend(await _listen(loop, telemetry, options))
+        tasks.append(asyncio.create_task(_fatal(loop.run()), name="trimtab-loop"))
+
+    @kopf.on.cleanup(registry=handlers)
+    async def stop(**_: Any) -> None:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.to_thread(loop.lease.release)
+        for runner in runners:
+            await runner.cleanup()
+
+    @kopf.on.event(GROUP, VERSION, "vllmtuners", registry=handlers)
+    async def tuner_event(namespace: str | None, name: str | None, **_: Any) -> None:
+        telemetry.last_event.labels("VLLMTuner").set_to_current_time()
+        loop.poke(namespace or "", name or "")
+
+    @kopf.on.event(GROUP, VERSION, "tuningtrials", registry=handlers)
+    async def trial_event(namespace: str | None, labels: kopf.Labels, type: str | None, **_: Any) -> None:
+        telemetry.last_event.labels("TuningTrial").set_to_current_time()
+        tuner = labels.get(TUNER_LABEL)
+        if tuner and type != "MODIFIED":  # our own status writes would poke us for ever; deletions show as a timestamp on the next tick
+            loop.poke(namespace or "", tuner)
+
+    return handlers
+
+
+def _configure(settings: kopf.OperatorSettings) -> None:
+    settings.watching.server_timeout = 600
+    settings.watching.connect_timeout = 30
+    settings.networking.request_timeout = 60
+    settings.scanning.disabled = True
+    settings.posting.enabled = False  # one recorder posts our events, with stable reasons
+    settings.persistence.finalizer = f"{GROUP}/kopf"  # never used (no such handlers), but Kopf's default is shared by all its operators
+    settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=GROUP)
+    settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=GROUP)
+
+
+async def _fatal(work: Any) -> None:
+    """The loop never ends by itself; if it does, the process must end too, so that the kubelet starts it again."""
+    try:
+        await work
+    except asyncio.CancelledError:
+        raise
+    except BaseException:
+        _log.critical("the reconcile loop ended; the process ends with it", exc_info=True)
+        logging.shutdown()
+        os._exit(1)
+
+
+async def _listen(loop: Loop, telemetry: Telemetry, options: Options) -> list[web.AppRunner]:
+    """/healthz and /metrics."""
+
+    async def healthz(_: web.Request) -> web.Response:
+        age = loop.monotonic() - loop.beat
+        ok = age < _STALE_SECONDS
+        return web.Response(status=200 if ok else 503, text=f"last beat {age:.1f} s ago, lease {'held' if loop.lease.held else 'not held'}\n")
+
+    async def metrics(_: web.Request) -> web.Response:
+        return web.Response(body=generate_latest(telemetry.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    runners: list[web.AppRunner] = []
+    for port, path, handler in ((options.health_port, "/healthz", healthz), (options.metrics_port, "/metrics", metrics)):
+        if port:
+            app = web.Application()
+            app.router.add_get(path, handler)
+            runner = web.AppRunner(app, access_log=None)
+            await runner.setup()
+            await web.TCPSite(runner, "0.0.0.0", port).start()
+            runners.append(runner)
+    return runners
+
+
+def run(options: Options) -> None:
+    """Run until SIGTERM or SIGINT."""
+    loop, telemetry = build(options)
+    everywhere = not options.namespaces
+    kopf.run(
+        registry=registry(loop, telemetry, options),
+        standalone=True,
+        clusterwide=everywhere,
+        namespaces=() if everywhere else tuple(options.namespaces),
+    )

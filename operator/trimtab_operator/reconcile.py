@@ -1,0 +1,352 @@
+"""One reconcile of one VLLMTuner: look, decide, act, write status once. Blocking; runs in a thread.
+
+The order is the safety: a trial's next phase is written to its status *before* the target is touched for it, and what is done to the
+target follows from the phase alone. Whatever happened before this call, even a SIGKILL between two writes, the next call goes on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from trimtab.engine.settings import Configuration
+from trimtab.errors import EngineError, InputError, SpecError, TargetConflict, TrimtabError
+from trimtab.judge.guardrail import PodHealth
+from trimtab.judge.verdict import Kind
+from trimtab.plan.preconditions import Block, FleetView, Ground, first_block
+from trimtab.plan.record import ENDED, Desired, Evidence, PodView, TargetView, Template, TrialRecord, Wish
+from trimtab.plan.spec import TunerSpec
+from trimtab.plan.trial import advance, desired
+
+from trimtab_operator import rollout
+from trimtab_operator.cluster import Cluster
+from trimtab_operator.evidence import fleet_observation, refs, trial_evidence
+from trimtab_operator.proposals import Proposals, Suggestion
+from trimtab_operator.recorder import Recorder
+from trimtab_operator.records import SEARCH_LABEL, TUNER_LABEL, new_trial, record_of, status_of, unix
+from trimtab_operator.sources import Sources
+from trimtab_operator.target import Target, read_target
+from trimtab_operator.tuner_status import Situation, tuner_status
+
+Json = dict[str, Any]
+
+#: on tuner and trial while a trial is in flight: deletion waits for the rollback
+FINALIZER: Final = "trimtab.dev/rollback"
+APPROVE_ANNOTATION: Final = "trimtab.dev/approve"
+REJECT_ANNOTATION: Final = "trimtab.dev/reject"
+#: seconds between looks
+TRIAL_TICK: Final = 1.5
+IDLE_TICK: Final = 10.0
+BLOCKED_TICK: Final = 20.0
+#: how long one call waits for the candidate's ReplicaSet, so that the pause lands before a second pod moves
+_PAUSE_WAIT_SECONDS: Final = 10.0
+_PAUSE_POLL_SECONDS: Final = 0.15
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class Reconciler:
+    """What a reconcile needs. `clock` and `sleep` are passed in for tests."""
+
+    cluster: Cluster
+    sources: Sources
+    proposals: Proposals
+    recorder: Recorder
+    clock: Callable[[], float]
+    sleep: Callable[[float], None]
+    #: tuners whose search space is used up, by search hash; memory only, found out again after a restart
+    exhausted: set[str] = field(default_factory=set)
+
+    def reconcile(self, namespace: str, name: str) -> float | None:
+        """One pass; returns seconds until the next look, None when the tuner is gone."""
+        tuner = self.cluster.get("VLLMTuner", namespace, name)
+        if tuner is None:
+            return None
+        trials = self.cluster.list("TuningTrial", namespace, {TUNER_LABEL: name})
+        trials.sort(key=lambda t: t["spec"]["number"])
+        active = next((t for t in trials if not record_of(t).ended), None)
+        try:
+            spec = TunerSpec.parse(tuner["spec"])
+        except SpecError as error:
+            return self._bad_spec(tuner, trials, active, error)
+        if active is not None:
+            return self._trial_tick(tuner, spec, trials, active)
+        return self._idle_tick(tuner, spec, trials)
+
+    # --- a trial is in flight -----------------------------------------------------------------------------------------
+    def _trial_tick(self, tuner: Json, spec: TunerSpec, trials: Sequence[Json], trial: Json) -> float:
+        meta, record = trial["metadata"], record_of(trial)
+        namespace, now = meta["namespace"], self.clock()
+        baseline = rollout.Baseline.from_spec(trial["spec"]["baseline"])
+        target = read_target(self.cluster, namespace, spec.target_ref.name)
+        container, port = target.engine_of(baseline.template, spec.target_ref.container)
+        view = self._with_logs(target.view(baseline, container), namespace, container)
+        evidence = self._evidence(tuner, spec, record, view, port, now)
+        after = advance(spec, record, view, evidence, _wish(tuner, trial, spec), now)
+        if after != record:
+            trial = self._save(trial, after, view)
+            if after.phase is not record.phase:
+                self._announce(tuner, trial, after)
+        after = self._act(trial, after, target, baseline, spec, view)
+        if after.ended:
+            self._release_finalizers(tuner, trial)
+        self._write_tuner(tuner, spec, [*(t for t in trials if t["metadata"]["name"] != meta["name"]), trial], after, Situation())
+        return 0.0 if after.phase is not record.phase else TRIAL_TICK
+
+    def _evidence(self, tuner: Json, spec: TunerSpec, record: TrialRecord, view: TargetView, port: int, now: float) -> Evidence:
+        from trimtab.plan.record import SERVING, Phase
+
+        if record.phase not in SERVING and record.phase is not Phase.VERIFYING:
+            return Evidence()
+        try:
+            source = self.sources.of(tuner, spec)
+        except TrimtabError as error:
+            return Evidence(problem=str(error))
+        return trial_evidence(source, spec, record, view, tuner["metadata"]["namespace"], port, now)
+
+    def _act(
+        self, trial: Json, record: TrialRecord, target: Target, baseline: rollout.Baseline, spec: TunerSpec, view: TargetView
+    ) -> TrialRecord:
+        """One step of the target towards what the phase wants; after the candidate's template, wait to pause it."""
+        wanted = desired(record.phase, view.template)
+        if wanted is Desired.KEEP or target.deployment is None:
+            return record
+        surge = spec.rollout.max_surge
+        operations = rollout.next_patch(wanted, target.deployment, target.replica_sets, baseline, trial["metadata"]["name"], surge)
+        if not operations:
+            return record
+        self.cluster.json_patch("Deployment", target.deployment, operations)
+        _log.info("%s: %s: %s", trial["metadata"]["name"], wanted.value, ", ".join(f"{o['op']} {o['path']}" for o in operations))
+        if wanted is not Desired.HOLD or record.applied:
+            return record
+        applied = replace(record, applied=True)
+        self._pause_first_pod(trial, spec, baseline)
+        self._save(trial, applied, view)
+        return applied
+
+    def _pause_first_pod(self, trial: Json, spec: TunerSpec, baseline: rollout.Baseline) -> None:
+        """Right after the template: wait for the candidate's first replica and pause. If this is missed, the next tick does it."""
+        meta, waited = trial["metadata"], 0.0
+        while waited < _PAUSE_WAIT_SECONDS:
+            target = read_target(self.cluster, meta["namespace"], spec.target_ref.name, pods=False)
+            if target.deployment is None or target.deployment["spec"].get("paused"):
+                return
+            operations = rollout.next_patch(
+                Desired.HOLD, target.deployment, target.replica_sets, baseline, meta["name"], spec.rollout.max_surge
+            )
+            if operations and rollout.whose(target.deployment, baseline) is Template.CANDIDATE:
+                try:
+                    self.cluster.json_patch("Deployment", target.deployment, operations)
+                    return
+                except TargetConflict:
+                    _log.debug("%s: the Deployment changed under the pause; once more", meta["name"])
+                    continue
+            self.sleep(_PAUSE_POLL_SECONDS)
+            waited += _PAUSE_POLL_SECONDS
+
+    def _with_logs(self, view: TargetView, namespace: str, container: str) -> TargetView:
+        """The canary's last words, fetched only where its container died: they go with the pod."""
+
+        def with_log(pod: PodView) -> PodView:
+            health = pod.health
+            if health.restarts == 0 and health.exit_code in (None, 0):
+                return pod
+            text = self.cluster.pod_log(namespace, pod.name, container, previous=True)
+            text = text or self.cluster.pod_log(namespace, pod.name, container, previous=False)
+            return replace(pod, health=replace(health, last_log=text))
+
+        return replace(view, canary=tuple(with_log(p) for p in view.canary))
+
+    def _save(self, trial: Json, record: TrialRecord, view: TargetView) -> Json:
+        canary = view.canary[0].name if view.canary else ""
+        generation = trial["metadata"].get("generation", 1)
+        status = status_of(record, trial.get("status") or {}, canary, generation)
+        return self.cluster.write_status("TuningTrial", self._fresh(trial), status)
+
+    def _fresh(self, trial: Json) -> Json:
+        """The trial with the latest resourceVersion. Its status has one writer, so only metadata can have moved on."""
+        seen = self.cluster.get("TuningTrial", trial["metadata"]["namespace"], trial["metadata"]["name"])
+        return seen if seen is not None else trial
+
+    def _announce(self, tuner: Json, trial: Json, record: TrialRecord) -> None:
+        bad = record.verdict is not None and record.verdict.kind in (Kind.ERROR, Kind.WORSE)
+        text = f"trial {record.name} {record.phase.value}: {record.message}"
+        self.recorder.event(trial, f"Trial{record.phase.value}", record.message, warning=bad)
+        self.recorder.event(tuner, f"Trial{record.phase.value}", text, warning=bad)
+
+    # --- no trial in flight -------------------------------------------------------------------------------------------
+    def _idle_tick(self, tuner: Json, spec: TunerSpec, trials: Sequence[Json]) -> float:
+        now = self.clock()
+        if tuner["metadata"].get("deletionTimestamp"):
+            self._release_finalizers(tuner, None)
+            return IDLE_TICK
+        self._release_finalizers(tuner, trials[-1] if trials else None)
+        target = read_target(self.cluster, tuner["metadata"]["namespace"], spec.target_ref.name)
+        fleet, observation_problem = self._look(tuner, spec, target, now)
+        question = search_hash(spec)
+        records = [record_of(t) for t in trials]
+        ours = [record_of(t) for t in trials if t["metadata"].get("labels", {}).get(SEARCH_LABEL) == question]
+        ground = Ground(spec, replace(fleet, metrics_problem=observation_problem), ours, records, now, question in self.exhausted)
+        block = first_block(ground)
+        suggestion = self.proposals.suggest(spec, target, fleet, ours) if fleet.configuration is not None else None
+        situation = Situation(block=block, fleet=fleet, suggestion=suggestion)
+        if block is None and not spec.suspend and spec.mode != "Recommend":
+            created = self._begin(tuner, spec, target, fleet, records, ours, question)
+            if created is not None:
+                self._write_tuner(tuner, spec, [*trials, created], record_of(created), situation)
+                return 0.0
+            situation = replace(situation, block=first_block(replace(ground, search_exhausted=True)))
+        self._write_tuner(tuner, spec, trials, None, situation)
+        self._prune(spec, trials)
+        if block is not None and block.hard:
+            return BLOCKED_TICK
+        return min(IDLE_TICK, max(TRIAL_TICK, spec.rollout.cooldown_seconds / 2))
+
+    def _look(self, tuner: Json, spec: TunerSpec, target: Target, now: float) -> tuple[FleetView, str]:
+        """The fleet between trials. Problems with engine or metrics become texts; they block, they do not raise."""
+        deployment = target.deployment
+        if deployment is None:
+            return FleetView(exists=False), ""
+        configuration, problem, port = target.configuration(spec.target_ref.container)
+        fleet = FleetView(
+            exists=True,
+            replicas=deployment["spec"].get("replicas", 1),
+            settled=rollout.settled(deployment),
+            paused=bool(deployment["spec"].get("paused")),
+            stable_seconds=rollout.stable_seconds(deployment, target.pods, now),
+            engine_problem=problem,
+            owner=rollout.owner(deployment),
+            configuration=configuration,
+        )
+        ready = [(p.name, p.ip) for p in target.current_pods() if p.health.ready]
+        if not ready:
+            return fleet, ""
+        try:
+            source = self.sources.of(tuner, spec)
+        except TrimtabError as error:
+            return fleet, f"{error} {error.hint}"
+        pods = refs(ready, tuner["metadata"]["namespace"], port)
+        seconds = min(300.0, max(30.0, spec.rollout.measurement_seconds))
+        observation, trouble = fleet_observation(source, pods, seconds, now)
+        return replace(fleet, observation=observation), trouble
+
+    def _begin(
+        self,
+        tuner: Json,
+        spec: TunerSpec,
+        target: Target,
+        fleet: FleetView,
+        records: Sequence[TrialRecord],
+        ours: Sequence[TrialRecord],
+        question: str,
+    ) -> Json | None:
+        """Create the next trial, baseline inside; nothing is written to the target yet. None: nothing is left to try."""
+        assert target.deployment is not None and fleet.configuration is not None  # no block means both are there
+        key = f"{tuner['metadata']['namespace']}/{tuner['metadata']['name']}"
+        proposal = self.proposals.next(key, spec, target, fleet, ours)
+        if proposal is None:
+            self.exhausted.add(question)
+            return None
+        self._add_finalizer(tuner)
+        baseline = rollout.Baseline.of(target.deployment, proposal.template)
+        number = max((r.number for r in records), default=0) + 1
+        body = new_trial(
+            tuner, number, baseline, fleet.replicas, fleet.configuration, proposal.configuration, proposal.origin,
+            approval=spec.mode == "Approve", search=question,
+        )  # fmt: skip
+        body["metadata"]["finalizers"] = [FINALIZER]
+        created = self.cluster.create("TuningTrial", tuner["metadata"]["namespace"], body)
+        text = f"trial {created['metadata']['name']}: {proposal.configuration} ({proposal.origin})"
+        if spec.mode == "Approve":
+            text += f"; approve with: kubectl annotate vt {tuner['metadata']['name']} {APPROVE_ANNOTATION}={created['metadata']['name']} --overwrite"
+        self.recorder.event(tuner, "TrialProposed", text)
+        return created
+
+    # --- writing what is ours -----------------------------------------------------------------------------------------
+    def _write_tuner(
+        self, tuner: Json, spec: TunerSpec, trials: Sequence[Json], active: TrialRecord | None, situation: Situation
+    ) -> None:
+        """The tuner's status, only if it says something new."""
+        records = [record_of(t) for t in trials]
+        shown = active if active is not None and not active.ended else None
+        before = tuner.get("status") or {}
+        status = tuner_status(tuner, spec, records, shown, situation, self.clock())
+        if status == before:
+            return
+        current = self.cluster.get("VLLMTuner", tuner["metadata"]["namespace"], tuner["metadata"]["name"])
+        if current is None:
+            return
+        self.cluster.write_status("VLLMTuner", current, status)
+        self._announce_tuner(tuner, before, status)
+
+    def _announce_tuner(self, tuner: Json, before: Json, status: Json) -> None:
+        """An event when what holds it back changes, and when a recommendation appears."""
+        def of(state: Json, kind: str) -> Json:
+            return next((c for c in state.get("conditions") or () if c["type"] == kind), {})
+
+        for kind in ("Ready", "Stalled"):
+            old, new = of(before, kind), of(status, kind)
+            if new and (old.get("status"), old.get("reason")) != (new["status"], new["reason"]):
+                bad = (kind == "Ready") == (new["status"] == "False")
+                self.recorder.event(tuner, new["reason"], new["message"], warning=bad)
+        was, now = (s.get("recommendation") or {} for s in (before, status))
+        if now and now.get("patch") != was.get("patch"):
+            self.recorder.event(tuner, "Recommendation", f"{now['message']} Apply with: {now['patch']}")
+
+    def _bad_spec(self, tuner: Json, trials: Sequence[Json], active: Json | None, error: SpecError) -> float:
+        """A spec that cannot be read never strands a trial: roll back with the defaults, then say what is wrong."""
+        if active is not None:
+            meta = tuner["spec"]
+            safe = TunerSpec.parse({"targetRef": meta["targetRef"], "metrics": {"direct": {}}, "suspend": True})
+            return self._trial_tick(tuner, safe, trials, active)
+        self._write_tuner(tuner, TunerSpec.parse({"targetRef": {"name": "unknown"}, "metrics": {"direct": {}}}), trials, None, Situation(spec_error=error))
+        return BLOCKED_TICK
+
+    def _add_finalizer(self, tuner: Json) -> None:
+        present = tuner["metadata"].get("finalizers") or []
+        if FINALIZER not in present:
+            operations = [{"op": "add", "path": "/metadata/finalizers", "value": [*present, FINALIZER]}]
+            tuner["metadata"] = self.cluster.json_patch("VLLMTuner", tuner, operations)["metadata"]
+
+    def _release_finalizers(self, tuner: Json, trial: Json | None) -> None:
+        """Once nothing is in flight, deletion may go through."""
+        for kind, seen in (("TuningTrial", trial), ("VLLMTuner", tuner)):
+            present = (seen or {}).get("metadata", {}).get("finalizers") or []
+            if seen is None or FINALIZER not in present:
+                continue
+            current = self.cluster.get(kind, seen["metadata"]["namespace"], seen["metadata"]["name"])
+            if current is None or FINALIZER not in (current["metadata"].get("finalizers") or []):
+                continue
+            left = [f for f in current["metadata"]["finalizers"] if f != FINALIZER]
+            self.cluster.json_patch(kind, current, [{"op": "replace", "path": "/metadata/finalizers", "value": left}])
+            seen["metadata"]["finalizers"] = left
+
+    def _prune(self, spec: TunerSpec, trials: Sequence[Json]) -> None:
+        """Finished trials beyond the limit go, oldest first."""
+        ended = [t for t in trials if record_of(t).phase in ENDED]
+        for old in ended[: max(0, len(ended) - spec.trial_history_limit)]:
+            self.cluster.delete("TuningTrial", old["metadata"]["namespace"], old["metadata"]["name"])
+
+
+def _wish(tuner: Json, trial: Json, spec: TunerSpec) -> Wish:
+    """What the person wants, from suspend, mode, deletion and annotations."""
+    notes: Mapping[str, str] = tuner["metadata"].get("annotations") or {}
+    name, stop = trial["metadata"]["name"], ""
+    if spec.suspend:
+        stop = "stopped by spec.suspend"
+    elif tuner["metadata"].get("deletionTimestamp") or trial["metadata"].get("deletionTimestamp"):
+        stop = "stopped because the VLLMTuner or the TuningTrial was deleted"
+    elif spec.mode == "Recommend":
+        stop = "stopped because spec.mode is Recommend now"
+    return Wish(stop, approved=notes.get(APPROVE_ANNOTATION) == name, rejected=notes.get(REJECT_ANNOTATION) == name)
+
+
+def search_hash(spec: TunerSpec) -> str:
+    """Names the question the search answers; a changed question starts new counts of trials and patience."""
+    asked = [spec.search.model_dump(mode="json"), spec.objective.model_dump(mode="json"), spec.token_policy.model_dump(mode="json")]
+    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:12]

@@ -1,0 +1,58 @@
+"""Events: stable reasons, each said once. An event that cannot be posted is logged; it never stops the loop."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from trimtab.errors import TrimtabError
+
+from trimtab_operator.cluster import Cluster
+
+Json = dict[str, Any]
+_REMEMBERED: Final = 2000
+_NOTE_LIMIT: Final = 1024  # the API's own limit
+_log = logging.getLogger(__name__)
+
+
+class Recorder:
+    """Posts events.k8s.io/v1 Events. The same (object, reason, text) is posted once per process."""
+
+    def __init__(self, cluster: Cluster, instance: str, clock: Callable[[], float]) -> None:
+        self._cluster, self._instance, self._clock = cluster, instance, clock
+        self._said: OrderedDict[str, None] = OrderedDict()
+
+    def event(self, regarding: Json, reason: str, note: str, *, warning: bool = False) -> None:
+        meta = regarding["metadata"]
+        key = hashlib.sha256(f"{meta['uid']} {reason} {note}".encode()).hexdigest()[:16]
+        if key in self._said:
+            return
+        self._said[key] = None
+        if len(self._said) > _REMEMBERED:
+            self._said.popitem(last=False)
+        _log.info("%s/%s %s: %s", meta["namespace"], meta["name"], reason, note)
+        now = self._clock()
+        body = {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"name": f"{meta['name']}.{int(now * 1000):x}{key[:6]}"[:253], "namespace": meta["namespace"]},
+            "eventTime": datetime.fromtimestamp(now, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
+            "reportingController": "trimtab.dev/operator",
+            "reportingInstance": self._instance[:128],
+            "action": "Reconcile",
+            "reason": reason[:128],
+            "note": note if len(note) <= _NOTE_LIMIT else note[: _NOTE_LIMIT - 3] + "...",
+            "type": "Warning" if warning else "Normal",
+            "regarding": {
+                "apiVersion": regarding["apiVersion"], "kind": regarding["kind"], "name": meta["name"],
+                "namespace": meta["namespace"], "uid": meta["uid"],
+            },
+        }  # fmt: skip
+        try:
+            self._cluster.create("Event", meta["namespace"], body)
+        except TrimtabError as error:
+            _log.warning("event %s for %s/%s was not posted: %s", reason, meta["namespace"], meta["name"], error)

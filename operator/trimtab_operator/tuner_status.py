@@ -1,0 +1,138 @@
+"""The VLLMTuner's status, whole, from records and what was seen. Pure; says the same thing for the same input, so ticks without news write nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from trimtab.diagnose.finding import Finding
+from trimtab.errors import SpecError
+from trimtab.plan.preconditions import Block, FleetView, restarts_within_day
+from trimtab.plan.record import TrialRecord
+from trimtab.plan.spec import TunerSpec
+from trimtab.plan.summary import TunerPhase, percent, tally, tuner_phase
+
+from trimtab_operator.proposals import Suggestion
+from trimtab_operator.records import conditions
+
+Json = dict[str, Any]
+#: blocks that mean "the tuner cannot do its work until someone mends this": Ready is False
+_NOT_READY = frozenset({"TargetNotFound", "EngineUnreadable", "MetricsUnavailable"})
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What the idle look found; empty while a trial is in flight."""
+
+    block: Block | None = None
+    fleet: FleetView | None = None
+    suggestion: Suggestion | None = None
+    spec_error: SpecError | None = None
+
+
+def tuner_status(
+    tuner: Json, spec: TunerSpec, records: Sequence[TrialRecord], active: TrialRecord | None, situation: Situation, now: float
+) -> Json:
+    before: Json = tuner.get("status") or {}
+    generation = tuner["metadata"].get("generation", 1)
+    if situation.spec_error is not None:
+        error = situation.spec_error
+        wanted = [("Ready", "False", "InvalidSpec", str(error)), ("Stalled", "True", "InvalidSpec", str(error))]
+        return {**before, "observedGeneration": generation, "phase": TunerPhase.FAILED.value,
+                "conditions": conditions(wanted, before.get("conditions") or [], generation, now)}  # fmt: skip
+    counts = tally(records)
+    recommended = situation.suggestion is not None
+    status: Json = {
+        "observedGeneration": generation,
+        "phase": tuner_phase(spec, active, situation.block, recommended=recommended).value,
+        "trials": {
+            "total": counts.total, "promoted": counts.promoted, "rolledBack": counts.rolled_back,
+            "failed": counts.failed, "inconclusive": counts.inconclusive,
+        },
+        "restartsToday": restarts_within_day(records, now),
+        "bestGain": percent(counts.best_gain),
+        "conditions": conditions(_conditions(spec, active, situation), before.get("conditions") or [], generation, now),
+    }  # fmt: skip
+    if counts.best_gain is not None:
+        status["bestGainPercent"] = round(counts.best_gain * 100, 2)
+    if active is not None:
+        status["currentTrial"] = active.name
+    for key in ("finding", "findings", "configuration", "recommendation"):  # a trial in flight keeps what was last found
+        if key in before:
+            status[key] = before[key]
+    if situation.fleet is not None:
+        _add_fleet(status, situation.fleet)
+        _add_suggestion(status, situation.suggestion)
+    return status
+
+
+def _add_fleet(status: Json, fleet: FleetView) -> None:
+    if fleet.configuration is not None:
+        status["configuration"] = fleet.configuration.to_camel()
+    if fleet.observation is not None:
+        status["findings"] = _settle(status.get("findings") or [], [_finding(f) for f in fleet.findings])
+        status["finding"] = fleet.findings[0].name if fleet.findings else "None"
+
+
+def _settle(before: list[Json], now: list[Json]) -> list[Json]:
+    """The old findings where only their numbers moved: a status write each tick would tell nobody anything."""
+    return before if [f["name"] for f in before] == [f["name"] for f in now] else now
+
+
+#: a recommended number within this factor of the one already shown is the same advice
+_SAME_ADVICE = 1.25
+
+
+def _same_advice(shown: Json, new: Json) -> bool:
+    """Whether two configurations (camelCase) say the same thing: equal keys and switches, numbers close."""
+    if shown.keys() != new.keys():
+        return False
+    return all(
+        shown[k] == new[k] if isinstance(new[k], bool) else max(shown[k], new[k]) <= _SAME_ADVICE * min(shown[k], new[k]) for k in new
+    )
+
+
+def _add_suggestion(status: Json, suggestion: Suggestion | None) -> None:
+    shown = status.pop("recommendation", None)
+    if suggestion is not None:
+        if shown and _same_advice(shown["configuration"], suggestion.configuration.to_camel()):
+            status["recommendation"] = shown
+            return
+        status["recommendation"] = {
+            "configuration": suggestion.configuration.to_camel(),
+            "message": suggestion.message,
+            "patch": suggestion.patch,
+            "snippet": suggestion.snippet,
+        }
+
+
+def _finding(finding: Finding) -> Json:
+    return {
+        "name": finding.name,
+        "severity": finding.severity.value,
+        "confidence": round(finding.confidence, 3),
+        "message": finding.message[:1024],
+        "advice": finding.advice[:1024],
+        "evidence": {k: round(v, 6) for k, v in finding.evidence.items()},
+    }
+
+
+def _conditions(spec: TunerSpec, active: TrialRecord | None, situation: Situation) -> list[tuple[str, str, str, str]]:
+    """Ready: it can see and read the target. Progressing: a trial is in flight. Stalled: only a person can help."""
+    block = situation.block
+    if active is not None:
+        return [
+            ("Ready", "True", "Watching", "target, engine and metrics can be read"),
+            ("Progressing", "True", active.phase.value, f"{active.name}: {active.message}"),
+            ("Stalled", "False", "TrialInFlight", ""),
+        ]
+    why = "suspended; set spec.suspend: false to go on" if spec.suspend else block.message if block else "next trial is due"
+    idle = ("Progressing", "False", "Suspended" if spec.suspend else block.reason if block else "Idle", why)
+    if block is not None and block.hard:
+        ready = ("Ready", "False", block.reason, block.message) if block.reason in _NOT_READY else _READY
+        return [ready, idle, ("Stalled", "True", block.reason, block.message)]
+    return [_READY, idle, ("Stalled", "False", "Working", "")]
+
+
+_READY = ("Ready", "True", "Watching", "target, engine and metrics can be read")
