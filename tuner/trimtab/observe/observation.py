@@ -6,12 +6,13 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 
+
 @dataclass(frozen=True)
 class Histogram:
     """A Prometheus histogram's increase over a window.
 
-    bounds: upper edges in the metric's unit, ascending, the last is +inf. counts: cumulative counts per edge, float because
-    Prometheus may interpolate. sum: sum of observed values.
+    bounds: upper edges in the metric's unit, ascending, the last is +inf. counts: cumulative counts per edge, float
+    because Prometheus may interpolate. sum: sum of observed values.
     """
 
     bounds: tuple[float, ...]
@@ -56,7 +57,7 @@ class Histogram:
         return 1.0
 
     def __add__(self, other: Histogram) -> Histogram:
-        """Merge two windows or pods. Edges must be equal: vLLM's depend on max_model_len, so mixed fleets cannot be merged."""
+        """Merge two windows or pods. Mixed fleets cannot be merged: vLLM's edges depend on max_model_len."""
         if self.bounds != other.bounds:
             raise ValueError("histograms with different bucket edges cannot be merged")
         counts = tuple(a + b for a, b in zip(self.counts, other.counts, strict=True))
@@ -76,9 +77,10 @@ def merge(histograms: Iterable[Histogram | None]) -> Histogram | None:
 
 @dataclass(frozen=True)
 class Observation:
-    """One pod (or the sum of several) over one window. Counters are increases over the window; gauges are time averages.
+    """One pod (or the sum of several) over one window. Counters are increases, gauges are time averages.
 
-    Sources: stock vLLM metrics (facts: a client disconnect is counted nowhere; its tokens are in generation_tokens_total only).
+    Sources: stock vLLM metrics (facts: a client disconnect is counted nowhere; its tokens are in
+    generation_tokens_total only).
     """
 
     #: number of pods merged into this one
@@ -116,6 +118,8 @@ class Observation:
     queue_seconds: Histogram | None = None
     prompt_length: Histogram | None = None
     output_length: Histogram | None = None
+    #: HTTP answers with a 4xx status, among `requests`: refused before the engine saw them (bad input, full queue)
+    http_rejected: float | None = None
 
     # --- rates and ratios; None when what they need is unknown -------------------------------------------------------
     def _rate(self, value: float | None) -> float | None:
@@ -152,10 +156,14 @@ class Observation:
 
     @property
     def abort_rate(self) -> float | None:
-        """Estimate: share of HTTP requests that the engine did not finish. An estimate, because vLLM counts no disconnect."""
-        if self.requests is None or self.finished is None or self.requests <= 0:
+        """Estimate: share of accepted HTTP requests that the engine did not finish; vLLM counts no disconnect.
+
+        Answers 4xx are no aborts and are left out. Requests in flight at the window's edges blur it: use long windows.
+        """
+        if self.requests is None or self.finished is None:
             return None
-        return min(1.0, max(0.0, 1.0 - self.finished / self.requests))
+        accepted = self.requests - (self.http_rejected or 0.0)
+        return min(1.0, max(0.0, 1.0 - self.finished / accepted)) if accepted > 0 else None
 
     @property
     def prefix_hit_ratio(self) -> float | None:
@@ -170,8 +178,8 @@ class Observation:
     def attainment(self, ttft_seconds: float | None, tpot_seconds: float | None) -> float | None:
         """Share of finished requests inside the SLO, from two marginal histograms.
 
-        The joint distribution is unknown, so this is the lower bound max(0, a + b - 1): a configuration is never praised for
-        requests that may have missed one of the two limits.
+        The joint distribution is unknown, so this is the lower bound max(0, a + b - 1): a configuration is never
+        praised for requests that may have missed one of the two limits.
         """
         shares: list[float] = []
         for limit, histogram in ((ttft_seconds, self.ttft_seconds), (tpot_seconds, self.tpot_seconds)):
