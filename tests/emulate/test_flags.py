@@ -28,7 +28,9 @@ def test_defaults_are_those_of_a_small_gpu() -> None:
     assert limits.num_gpu_blocks == 2000
 
 
-@pytest.mark.parametrize("flag", ["--max-num-seqs 8", "--max_num_seqs=8", "--max-num-seq 8", "--max-num-seqs 9 --max_num_seqs 8"])
+@pytest.mark.parametrize(
+    "flag", ["--max-num-seqs 8", "--max_num_seqs=8", "--max-num-seq 8", "--max-num-seqs 9 --max_num_seqs 8"]
+)
 def test_spellings_of_one_flag(flag: str) -> None:
     assert parse(f"m {flag}").limits.max_num_seqs == 8
 
@@ -96,7 +98,12 @@ def test_memory_gives_blocks_unless_overridden() -> None:
 
 def test_the_environment_changes_timing_and_faults() -> None:
     emulation = read_emulation(
-        {"EMULATE_STEP_PRESET": "tiny-cpu", "EMULATE_STEP_FIXED_MS": "7", "EMULATE_CRASH_IF": "max_num_seqs>200", "HOME": "/"}
+        {
+            "EMULATE_STEP_PRESET": "tiny-cpu",
+            "EMULATE_STEP_FIXED_MS": "7",
+            "EMULATE_CRASH_IF": "max_num_seqs>200",
+            "HOME": "/",
+        }
     )
     assert (emulation.cost.fixed_ms, emulation.cost.per_prefill_token_ms) == (7.0, 0.02)
     assert emulation.crash_if is not None
@@ -105,11 +112,25 @@ def test_the_environment_changes_timing_and_faults() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [("EMULATE_START_SECONDS", "soon"), ("EMULATE_START_SECONDS", "-1"), ("EMULATE_SPEEDUP", "0"), ("EMULATE_SPEEDUP", "nan"),
-     ("EMULATE_ERROR_RATE", "1.5"), ("EMULATE_CRASH_IF", "max_num_seqs"), ("EMULATE_STEP_PRESET", "h100"),
-     ("EMULATE_STEP_FIXED_MS", "x"), ("EMULATE_STEP_FIXD_MS", "3")],
-)  # fmt: skip
-def test_a_bad_variable_is_named(name: str, value: str) -> None:
+    "setting",
+    [
+        "EMULATE_START_SECONDS=soon",
+        "EMULATE_START_SECONDS=-1",
+        "EMULATE_SPEEDUP=0",
+        "EMULATE_SPEEDUP=nan",
+        "EMULATE_ERROR_RATE=1.5",
+        "EMULATE_CRASH_IF=max_num_seqs",
+        "EMULATE_STEP_PRESET=h100",
+        "EMULATE_STEP_FIXED_MS=x",
+        "EMULATE_STEP_FIXD_MS=3",
+    ],
+)
+def test_a_bad_variable_is_named(setting: str) -> None:
+    name, _, value = setting.partition("=")
     with pytest.raises(InputError, match=name):
         read_emulation({name: value})
+
+
+def test_variables_that_kubernetes_makes_for_a_service_are_no_mistakes() -> None:
+    links = {"EMULATE_A_SERVICE_HOST": "10.0.0.1", "EMULATE_A_PORT_80_TCP": "tcp://10.0.0.1:80", "EMULATE_A_PORT": "x"}
+    assert read_emulation(links) == read_emulation({})

@@ -51,8 +51,8 @@ LOADS = st.lists(
         st.integers(0, 5),  # steps before it arrives
         st.one_of(st.none(), st.integers(0, 30)),  # aborted so many steps later
     ),
-    min_size=1,
-    max_size=25,
+    min_size=6,
+    max_size=30,
 )
 SETTINGS = st.fixed_dictionaries(
     {
@@ -66,9 +66,11 @@ SETTINGS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(load=LOADS, changes=SETTINGS)
-def test_every_step_keeps_the_books(load: list[tuple[int, int, int, int, int | None]], changes: dict[str, object]) -> None:
+def test_every_step_keeps_the_books(
+    load: list[tuple[int, int, int, int, int | None]], changes: dict[str, object]
+) -> None:
     scheduler = Scheduler(limits(**changes))
     pool, most_running = scheduler.pool, scheduler.limits.max_num_seqs
     arrivals: dict[int, list[Request]] = {}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import random
+from pathlib import Path
 
 import pytest
 
 from trimtab.emulate.contract import Prompt, SchedulerLimits
-from trimtab.emulate.cost import StepCost
+from trimtab.emulate.cost import PRESETS, StepCost
 from trimtab.emulate.virtual import ClientRequest, VirtualRun, simulate
 from trimtab.errors import InputError
 
@@ -81,7 +83,7 @@ def test_ids_must_differ() -> None:
 
 
 def pressed(max_num_seqs: int) -> VirtualRun:
-    """128 requests, 64 at a time at most, on 200 blocks of 32 tokens: the pressure of a real run with 237 preemptions."""
+    """128 requests on 200 blocks of 32 tokens: the pressure of a real run that preempted 237 times."""
     rng = random.Random(7)
     requests = [
         ClientRequest(
@@ -127,3 +129,17 @@ def test_prefix_caching_saves_prefill() -> None:
     }
     assert runs[True].counters.prefill_tokens < runs[False].counters.prefill_tokens / 2
     assert runs[True].counters.prefix_cache_hits == 3 * 4080
+
+
+def test_a_replayed_real_run_has_its_cache_hits_exactly_and_its_preemptions_nearly() -> None:
+    real = json.loads((Path(__file__).parent / "data" / "real-run.json").read_text())
+    requests = [
+        ClientRequest(str(i), at, Prompt(prompt, ("common",) if shared else (), 256), output + 1, output)
+        for i, (at, prompt, shared, output) in enumerate(real["requests"])
+    ]
+    limits = SchedulerLimits(max_num_seqs=16, num_gpu_blocks=160, block_size=32, max_model_len=2048)
+    counters = simulate(requests, limits, PRESETS["tiny-cpu"]).counters
+    assert counters.prefix_cache_queries == real["prompt_tokens"]
+    assert counters.prefix_cache_hits == real["prefix_cache_hits"]
+    assert counters.generation_tokens == real["generation_tokens"]
+    assert counters.preemptions == pytest.approx(real["num_preemptions"], rel=0.25)

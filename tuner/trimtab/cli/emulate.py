@@ -1,4 +1,4 @@
-"""`trimtab emulate [serve] MODEL ...`: a vLLM look-alike server. Arguments are vLLM's own and are passed on untouched."""
+"""`trimtab emulate [serve] MODEL ...`: a vLLM look-alike server. Arguments are vLLM's own, passed on untouched."""
 
 from __future__ import annotations
 

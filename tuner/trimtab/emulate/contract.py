@@ -5,7 +5,7 @@ Everything is counted in tokens, KV blocks and steps; no seconds appear here.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -148,3 +148,6 @@ class StepScheduler(Protocol):
     @property
     def kv_usage(self) -> float:
         """Share of usable blocks that requests hold (0 to 1); cached but unreferenced blocks count as free."""
+
+
+SchedulerFactory = Callable[[SchedulerLimits], StepScheduler]

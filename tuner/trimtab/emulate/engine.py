@@ -33,6 +33,8 @@ class Engine:
         self._empty = asyncio.Event()
         self._empty.set()
         self.accepting = True
+        #: set when the stepping task failed: a defect of the model, and /health says so as vLLM does for a dead engine
+        self.dead = False
 
     @property
     def unfinished_count(self) -> int:
@@ -82,7 +84,15 @@ class Engine:
         self.abort_all()
 
     async def run(self) -> None:
-        """Step for ever; cancel the task to stop."""
+        """Step for ever; cancel the task to stop. A failure ends every request as aborted and is raised."""
+        try:
+            await self._step_for_ever()
+        except Exception:
+            self.dead, self.accepting = True, False
+            self.abort_all()
+            raise
+
+    async def _step_for_ever(self) -> None:
         loop = asyncio.get_running_loop()
         due = loop.time()
         while True:

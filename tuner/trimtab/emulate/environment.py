@@ -20,6 +20,8 @@ COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     ">": lambda a, b: a > b,
     "<": lambda a, b: a < b,
 }
+#: what Kubernetes puts into a container for a Service called `emulate-...`
+SERVICE_LINK = re.compile(r"_(SERVICE_HOST|SERVICE_PORT|PORT)(_.*)?$")
 STEP_VARIABLES = {
     "EMULATE_STEP_FIXED_MS": "fixed_ms",
     "EMULATE_STEP_PER_PREFILL_TOKEN_MS": "per_prefill_token_ms",
@@ -64,7 +66,7 @@ def read_emulation(environ: Mapping[str, str]) -> Emulation:
     known = {*STEP_VARIABLES, "EMULATE_STEP_PRESET", "EMULATE_START_SECONDS", "EMULATE_CRASH_IF", "EMULATE_SPEEDUP",
              "EMULATE_ERROR_RATE", "EMULATE_SEED", "EMULATE_OUTPUT_MEDIAN_TOKENS", "EMULATE_OUTPUT_SIGMA"}  # fmt: skip
     for name in environ:
-        if name.startswith("EMULATE_") and name not in known:
+        if name.startswith("EMULATE_") and name not in known and not SERVICE_LINK.search(name):
             raise InputError(name, "is not a variable of the emulator", f"Use one of {', '.join(sorted(known))}")
     crash = environ.get("EMULATE_CRASH_IF", "").strip()
     return Emulation(

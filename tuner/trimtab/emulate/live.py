@@ -28,6 +28,7 @@ class LiveRequest:
     last_token_at: float = 0.0
     end: EndReason | None = None
     _waiter: asyncio.Future[None] | None = None
+    _end_only: bool = False
 
     async def wait_beyond(self, seen_tokens: int) -> None:
         """Return as soon as there are more than `seen_tokens` tokens, or the request has ended."""
@@ -37,13 +38,16 @@ class LiveRequest:
 
     async def wait_for_end(self) -> EndReason:
         """Like `wait_beyond`, for a reader that wants the whole answer; woken by the end only."""
+        self._end_only = True
         while self.end is None:
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
         return self.end
 
     def notify(self) -> None:
-        """Wake the reader."""
+        """Wake the reader, if what happened is what it waits for."""
+        if self._end_only and self.end is None:
+            return
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 

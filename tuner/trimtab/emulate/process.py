@@ -17,6 +17,8 @@ from trimtab.emulate.server import EmulatedServer
 
 #: how long cleanup waits for handlers to write their last bytes after the engine has ended every request
 CLOSE_SECONDS = 2.0
+#: vLLM's VLLM_HTTP_TIMEOUT_KEEP_ALIVE
+KEEP_ALIVE_SECONDS = 5.0
 
 
 def serve(args: Sequence[str], environ: Mapping[str, str] | None = None) -> None:
@@ -39,7 +41,12 @@ async def _live(flags: ServerFlags, emulation: Emulation) -> None:
         return
     server = EmulatedServer(flags, emulation)
     runner = web.AppRunner(
-        server.app, handler_cancellation=True, access_log=None, shutdown_timeout=CLOSE_SECONDS, handle_signals=False
+        server.app,
+        keepalive_timeout=KEEP_ALIVE_SECONDS,
+        handler_cancellation=True,
+        access_log=None,
+        shutdown_timeout=CLOSE_SECONDS,
+        handle_signals=False,
     )
     await runner.setup()
     try:

@@ -17,7 +17,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, generate_latest
 
 from trimtab.emulate.api import ApiContext, ApiError, Generation, parse_generation
-from trimtab.emulate.contract import Request
+from trimtab.emulate.contract import Request, SchedulerFactory
 from trimtab.emulate.engine import Engine, EngineStopped
 from trimtab.emulate.environment import Emulation
 from trimtab.emulate.flags import ServerFlags
@@ -34,13 +34,15 @@ MAX_BODY_BYTES = 64 * 2**20
 class EmulatedServer:
     """One engine with its HTTP application. Serve `app` by an aiohttp runner with handler_cancellation=True."""
 
-    def __init__(self, flags: ServerFlags, emulation: Emulation) -> None:
+    def __init__(
+        self, flags: ServerFlags, emulation: Emulation, *, scheduler_factory: SchedulerFactory = Scheduler
+    ) -> None:
         self.flags, self.emulation = flags, emulation
         self.registry = CollectorRegistry()
         for collector in (GCCollector, PlatformCollector, ProcessCollector):
             collector(registry=self.registry)
         self.observer: EngineObserver = EngineMetrics(self.registry, flags) if flags.log_stats else NoMetrics()
-        self.engine = Engine(Scheduler(flags.limits), emulation.cost, self.observer, speedup=emulation.speedup)
+        self.engine = Engine(scheduler_factory(flags.limits), emulation.cost, self.observer, speedup=emulation.speedup)
         self._context = ApiContext(
             models=flags.served_model_names,
             max_model_len=flags.limits.max_model_len,
@@ -67,6 +69,7 @@ class EmulatedServer:
 
     async def _run_engine(self, _app: web.Application) -> AsyncIterator[None]:
         task = asyncio.create_task(self.engine.run(), name="engine")
+        task.add_done_callback(_tell_failure)
         yield
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -74,7 +77,7 @@ class EmulatedServer:
     # --- plain paths --------------------------------------------------------------------------------------------------
 
     async def _health(self, _request: web.Request) -> web.Response:
-        return web.Response()
+        return web.Response(status=503 if self.engine.dead else 200)
 
     async def _version(self, _request: web.Request) -> web.Response:
         return web.json_response({"version": VERSION})
@@ -169,3 +172,9 @@ class EmulatedServer:
             except ConnectionResetError:  # the client left; the caller abandons the request
                 return response
             sent = tokens
+
+
+def _tell_failure(task: asyncio.Task[None]) -> None:
+    """Log why the engine died, at once: nobody awaits the task before the end of the process."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        task.get_loop().call_exception_handler({"message": "the engine died", "exception": error, "task": task})

@@ -7,17 +7,16 @@ step; one that cancels or gives up is dropped from the engine at the next step b
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from trimtab.emulate.contract import Prompt, Request, SchedulerLimits, StepOutcome, StepScheduler
+from trimtab.emulate.contract import Prompt, Request, SchedulerFactory, SchedulerLimits, StepOutcome, StepScheduler
 from trimtab.emulate.cost import StepCost
 from trimtab.emulate.scheduler import Scheduler
 from trimtab.errors import InputError
 
 Ending = Literal["stop", "length", "cancelled", "gave_up", "stuck"]
-SchedulerFactory = Callable[[SchedulerLimits], StepScheduler]
 
 
 @dataclass(frozen=True, slots=True)
