@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -21,6 +22,8 @@ from trimtab.errors import EngineError, InputError
 Operation = dict[str, Any]
 _LISTS = ("command", "args")
 _HIDDEN = "(not shown)"
+#: a variable alone shows nothing
+_REFERENCE = re.compile(r"[\"']?\$(?:\(\w+\)|\{\w+\}|\w+)[\"']?")
 
 
 def json_patch(
@@ -152,7 +155,7 @@ def _secrets(template: Mapping[str, Any], container: str | None) -> set[str]:
         located = locate(template, container)
         scanned = scan(located.words, located.first)
     except EngineError:
-        return set()
+        return _suspected(template)
     found: set[str] = set()
     for flag in scanned.flags:
         if flag.name in SECRETS:
@@ -161,12 +164,22 @@ def _secrets(template: Mapping[str, Any], container: str | None) -> set[str]:
     return found - {""}
 
 
+def _suspected(template: Mapping[str, Any]) -> set[str]:
+    """Of a command line that cannot be read: every item that names a secret's flag, and the item behind it."""
+    found: set[str] = set()
+    for container in template["spec"].get("containers") or ():
+        items = [i for where in _LISTS for i in container.get(where) or () if isinstance(i, str)]
+        for item, following in zip(items, [*items[1:], ""], strict=True):
+            if any(secret[2:] in item.replace("_", "-") for secret in SECRETS):
+                found |= {item, following}
+    return found - {""}
+
+
 def _secret_texts(word: Word, joined: bool) -> set[str]:
-    if word.opaque or (word.expanded and not word.in_script):
+    value = word.raw.partition("=")[2] if joined and "=" in word.raw else word.raw
+    if _REFERENCE.fullmatch(value):
         return set()
-    if not joined:
-        return {word.text, word.raw}
-    return {word.text.partition("=")[2], word.raw}
+    return {value, word.raw, word.text.partition("=")[2] if joined else word.text}
 
 
 def _masked(item: str, secrets: set[str]) -> str:
