@@ -10,12 +10,16 @@ need_root
 gone() { [ -z "$(node_pid)$(node_unshare)" ]; }
 for pid in $(node_pid) $(node_unshare); do kill -9 "$pid" 2>/dev/null || true; done
 wait_for 30 "the node's processes to end" gone
-ip link del $LINK 2>/dev/null || true  # goes by itself with the namespace, but a moment later
+# The link, the cgroups and the mount points belong to the machine: with another cache's cluster alive they are that one's. (Even an
+# rmdir would harm it: removing a directory here undoes the mounts over it in every other mount namespace.)
+if [ -z "$(any_node)" ]; then
+  ip link del $LINK 2>/dev/null || true  # goes by itself with the namespace, but a moment later
+fi
 
 # cgroups outlive their processes. Children first; a process that was just killed may hold its group for a moment.
 cgroups() { find /sys/fs/cgroup/*/$CGROUP -depth -type d 2>/dev/null; }
 remove_cgroups() { cgroups | xargs -r rmdir 2>/dev/null; [ -z "$(cgroups)" ]; }
-wait_for 30 "the pods' cgroups to empty" remove_cgroups
+[ -n "$(any_node)" ] || wait_for 30 "the pods' cgroups to empty" remove_cgroups
 
 if [ "${1:-}" = --keep-logs ] && [ -d "$NODE" ]; then
   find "$NODE" -mindepth 1 -maxdepth 1 ! -name log -exec rm -rf --one-file-system {} +
@@ -24,4 +28,4 @@ else
 fi
 rm -f "$KUBECONFIG_ADMIN"
 # Mount points that node.sh may have had to make on the host; rmdir spares them when they hold anything.
-for d in "${HIDDEN[@]}"; do rmdir --ignore-fail-on-non-empty "$d" 2>/dev/null || true; done
+[ -n "$(any_node)" ] || for d in "${HIDDEN[@]}"; do rmdir --ignore-fail-on-non-empty "$d" 2>/dev/null || true; done

@@ -52,6 +52,7 @@ wait_for() {
 # -- the `unshare` parent and the node's first process (pid 1 of the innermost namespace), in that order; empty when none runs.
 node_unshare() { _node_processes '^NSpid:\s+[0-9]+$'; }
 node_pid() { _node_processes '^NSpid:\s+[0-9]+\s+1$'; }
+any_node() { grep -lzx 'TRIMTAB_NODE=.*' /proc/[0-9]*/cmdline 2>/dev/null || true; }  # of whichever cache
 _node_processes() {
   local f
   for f in $(grep -lzxF "TRIMTAB_NODE=$NODE" /proc/[0-9]*/cmdline 2>/dev/null || true); do

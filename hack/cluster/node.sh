@@ -111,7 +111,7 @@ $K create clusterrolebinding kube-proxy --clusterrole=system:node-proxier --user
 
 # The pause image first: the kubelet can start nothing without it.
 wait_for 30 "containerd" ctr -a containerd.sock version
-ctr -a containerd.sock -n k8s.io images import "$IMAGES/pause-1.tar"  # up.sh imports the others while this goes on
+ctr -a containerd.sock -n k8s.io images import "$IMAGES/pause-1.tar"  # up.sh imports the others meanwhile
 
 cat > kubelet.yaml <<Y
 apiVersion: kubelet.config.k8s.io/v1beta1

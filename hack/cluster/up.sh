@@ -14,7 +14,10 @@ unshare --pid --mount --net --ipc --uts --fork true 2>/dev/null || die "this mac
 
 K="$BIN/kubectl --kubeconfig $KUBECONFIG_ADMIN"
 usage() { echo "export KUBECONFIG=$KUBECONFIG_ADMIN PATH=$BIN:\$PATH"; }
-import_all() { local i; for i in "$IMAGES"/*.tar; do import_image "$i"; done; }
+import_all() {
+  local i
+  for i in "$IMAGES"/*.tar; do [ "${i##*/}" = pause-1.tar ] || import_image "$i"; done  # pause: node.sh has it
+}
 
 if [ -n "$(node_pid)" ] && [ -f "$NODE/ready" ]; then
   wait_for 60 "the API server of the running cluster" $K get --raw /readyz
@@ -25,7 +28,7 @@ fi
 # Whatever is left of an up.sh that did not finish goes first.
 export TRIMTAB_NODE_LOCKED=1
 "$HERE/down.sh" 9>&-
-ip link show $LINK >/dev/null 2>&1 && die "link $LINK exists: a cluster with another TRIMTAB_CACHE runs on this machine"
+if [ -n "$(any_node)" ] || ip link show $LINK >/dev/null 2>&1; then die "a cluster with another TRIMTAB_CACHE runs on this machine (link $LINK)"; fi
 
 mkdir -p "$NODE/log"
 trap '[ $? = 0 ] || "$HERE/down.sh" --keep-logs >&2' EXIT  # a failed start leaves only its logs behind
@@ -44,12 +47,15 @@ ip link set $LINK up
 ip route add $POD_CIDR via $NODE_IP
 ip route add $SERVICE_CIDR via $NODE_IP
 
+# Images go in while the control plane starts: the import is mostly disk, half a gigabyte of it.
+( wait_for 60 "containerd" node_ctr version; import_all ) 9>&- & IMPORT=$!
+
 started() { [ -f "$NODE/started" ] || ! running; }
 wait_for 180 "the API server and the node's set-up" started
 running || die "the node ended while starting: see $NODE/log/node.log"
 wait_for 120 "node readiness" $K wait --for=condition=Ready node/node-1 --timeout=1s
 wait_for 60 "the default service account (pods are refused before it exists)" $K get serviceaccount default
 wait_for 60 "DNS" "$HERE/enter.sh" bash -c "exec 3<>/dev/tcp/$NODE_IP/53"
-import_all
+wait $IMPORT || die "an image could not be imported from $IMAGES"
 touch "$NODE/ready"
 echo "up in $SECONDS s:"; usage
