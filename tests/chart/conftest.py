@@ -37,8 +37,10 @@ def crd_schema() -> Callable[[str], Manifest]:
 
 @pytest.fixture(scope="session")
 def helm(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs the real helm, found on PATH or where hack/cluster/build.sh puts it; its own files go to a temporary directory."""
-    cache = Path(os.environ.get("TRIMTAB_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trimtab")
+    """Runs the real helm, from PATH or hack/cluster/build.sh; its own files go to a temporary directory."""
+    cache = Path(
+        os.environ.get("TRIMTAB_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trimtab"
+    )
     built = cache / "cluster" / "bin" / "helm"
     binary = shutil.which("helm") or (str(built) if built.exists() else None)
     if binary is None:
@@ -58,7 +60,7 @@ def helm(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., subprocess.C
 
 @pytest.fixture(scope="session")
 def render(helm: Callable[..., subprocess.CompletedProcess[str]]) -> Callable[..., list[Manifest]]:
-    """Renders the chart as release `t` in namespace `ops`, with `--set-json` for each keyword path; returns the objects."""
+    """Renders the chart as release `t` in namespace `ops`; `values` go from path to JSON. Gives the objects."""
 
     def run(values: dict[str, str] | None = None) -> list[Manifest]:
         sets = [part for path, value in (values or {}).items() for part in ("--set-json", f"{path}={value}")]

@@ -67,7 +67,9 @@ def test_the_charts_crds_are_copies_of_the_source(root: Path) -> None:
     def texts(folder: Path) -> dict[str, str]:
         return {p.name: p.read_text() for p in folder.glob("*.yaml")}
 
-    assert texts(root / "charts/trimtab/files/crds") == texts(root / "crds"), "run: cp crds/*.yaml charts/trimtab/files/crds/"
+    assert texts(root / "charts/trimtab/files/crds") == texts(root / "crds"), (
+        "run: cp crds/*.yaml charts/trimtab/files/crds/"
+    )
 
 
 def test_rendered_crds_are_the_source_and_are_kept(render: Render, root: Path) -> None:
@@ -169,8 +171,8 @@ def test_services_and_monitors_select_the_operator(everything: list[Manifest]) -
 def test_by_default_there_is_nothing_optional(render: Render) -> None:
     kinds = {o["kind"] for o in render()}
     assert kinds == {
-        "ServiceAccount", "CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "Deployment", "Job",
-        "Pod",
+        "ServiceAccount", "CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding",
+        "Deployment", "Job", "Pod",
     }  # fmt: skip
 
 
@@ -193,7 +195,9 @@ def test_where_the_study_is_kept(render: Render, values: dict[str, str], volume:
 
 def test_a_digest_wins_over_the_tag(render: Render) -> None:
     digest = "sha256:" + "a" * 64
-    (deployment,) = of_kind(render({"image": json.dumps({"repository": "r/t", "tag": "x", "digest": digest})}), "Deployment")
+    (deployment,) = of_kind(
+        render({"image": json.dumps({"repository": "r/t", "tag": "x", "digest": digest})}), "Deployment"
+    )
     assert deployment["spec"]["template"]["spec"]["containers"][0]["image"] == f"r/t@{digest}"
 
 
@@ -230,7 +234,11 @@ def test_apply_mode_adds_only_patch_on_deployments(render: Render) -> None:
 
 def test_named_namespaces_get_a_role_each_and_no_cluster_wide_rights(everything: list[Manifest]) -> None:
     expected = {(n, *r) for n in ("a", "b") for r in READ | {("deployments", "get list watch patch")}}
-    expected |= {("a", "secrets named token", "get"), ("b", "secrets named other", "get"), ("a", "configmaps named ca", "get")}
+    expected |= {
+        ("a", "secrets named token", "get"),
+        ("b", "secrets named other", "get"),
+        ("a", "configmaps named ca", "get"),
+    }
     assert rights(everything) == expected | {LEASE, CRDS}
 
 
@@ -240,12 +248,17 @@ def test_no_cluster_scoped_rights_are_needed(render: Render) -> None:
 
 
 def test_every_binding_names_a_role_and_the_operators_account(everything: list[Manifest]) -> None:
-    roles = {(o["kind"], o["metadata"]["name"], o["metadata"].get("namespace")) for o in of_kind(everything, "Role", "ClusterRole")}
+    roles = {
+        (o["kind"], o["metadata"]["name"], o["metadata"].get("namespace"))
+        for o in of_kind(everything, "Role", "ClusterRole")
+    }
     (account,) = of_kind(everything, "ServiceAccount")
     bound = set()
     for binding in of_kind(everything, "RoleBinding", "ClusterRoleBinding"):
         bound.add((binding["roleRef"]["kind"], binding["roleRef"]["name"], binding["metadata"].get("namespace")))
-        assert binding["subjects"] == [{"kind": "ServiceAccount", "name": account["metadata"]["name"], "namespace": "ops"}]
+        assert binding["subjects"] == [
+            {"kind": "ServiceAccount", "name": account["metadata"]["name"], "namespace": "ops"}
+        ]
     assert bound == roles
 
 

@@ -162,7 +162,9 @@ def test_configurations_hold_exactly_the_settings(crd_schema: Callable[[str], Sc
 
 
 def test_the_candidate_message_names_every_setting(crd_schema: Callable[[str], Schema]) -> None:
-    candidate = crd_schema("vllmtuners")["properties"]["spec"]["properties"]["search"]["properties"]["candidates"]["items"]
+    candidate = crd_schema("vllmtuners")["properties"]["spec"]["properties"]["search"]["properties"]["candidates"][
+        "items"
+    ]
     for setting in SETTINGS.values():
         assert setting.camel in candidate["x-kubernetes-validations"][0]["message"]
 
@@ -174,7 +176,11 @@ def test_the_crd_knows_every_phase_of_a_trial(crd_schema: Callable[[str], Schema
 
 @pytest.mark.parametrize("plural", ["vllmtuners", "tuningtrials"])
 def test_every_field_is_documented(crd_schema: Callable[[str], Schema], plural: str) -> None:
-    bare = [p for p, f in fields(crd_schema(plural)) if p != "metadata" and not p.endswith("[]") and not f.get("description")]
+    bare = [
+        p
+        for p, f in fields(crd_schema(plural))
+        if p != "metadata" and not p.endswith("[]") and not f.get("description")
+    ]
     assert bare == []
 
 

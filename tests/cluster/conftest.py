@@ -21,7 +21,9 @@ Manifest = dict[str, Any]
 
 def cluster_bin() -> Path:
     """Where hack/cluster/build.sh puts kubectl and helm."""
-    cache = os.environ.get("TRIMTAB_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trimtab"
+    cache = (
+        os.environ.get("TRIMTAB_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trimtab"
+    )
     return Path(cache) / "cluster" / "bin"
 
 
@@ -36,7 +38,7 @@ def binary(name: str) -> str:
 
 @dataclass(frozen=True)
 class Kubectl:
-    """kubectl against the test cluster; every call has a time limit. `at(namespace)` gives one for another namespace."""
+    """kubectl against the test cluster, each call with a time limit. `at(namespace)` gives one for another namespace."""
 
     program: str
     kubeconfig: Path
@@ -66,7 +68,7 @@ class Kubectl:
 
 @pytest.fixture(scope="session")
 def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """DEMO_CONTEXT (a context of your own kubeconfig), else KUBECONFIG, else hack/cluster, which is left as it was found."""
+    """DEMO_CONTEXT (a context of your own kubeconfig), else KUBECONFIG, else hack/cluster, left as found."""
     if context := os.environ.get("DEMO_CONTEXT"):
         path = tmp_path_factory.mktemp("kube") / "config"
         command = [binary("kubectl"), "config", "view", "--raw", "--minify", "--flatten", f"--context={context}"]
@@ -119,7 +121,12 @@ def new_namespace(cluster: Kubectl) -> Iterator[Callable[..., str]]:
 
     def make(**labels: str) -> str:
         name = f"tt-{uuid.uuid4().hex[:8]}"
-        cluster("create", "-f", "-", stdin={"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
+        cluster(
+            "create",
+            "-f",
+            "-",
+            stdin={"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}},
+        )
         made.append(name)
         return name
 
@@ -152,7 +159,9 @@ def helm(kubeconfig: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable
     }
 
     def run(*arguments: str, check: bool = True, timeout: float = 120) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=timeout, env=env, check=False)
+        done = subprocess.run(
+            [program, *arguments], capture_output=True, text=True, timeout=timeout, env=env, check=False
+        )
         if check and done.returncode != 0:
             raise AssertionError(f"helm {' '.join(arguments)}: {done.stderr.strip()}")
         return done

@@ -58,35 +58,68 @@ WRONG: dict[str, tuple[Manifest, str]] = {
     "unknown mode": ({"mode": "Manual"}, 'supported values: "Recommend", "Approve", "Auto"'),
     "no metrics": ({"metrics": None}, "spec.metrics: Required value"),
     "no source": ({"metrics": {}}, "set exactly one of metrics.prometheus and metrics.direct"),
-    "two sources": ({"metrics": {**PROMETHEUS, "direct": {}}}, "set exactly one of metrics.prometheus and metrics.direct"),
+    "two sources": (
+        {"metrics": {**PROMETHEUS, "direct": {}}},
+        "set exactly one of metrics.prometheus and metrics.direct",
+    ),
     "url without a scheme": ({"metrics": {"prometheus": {"url": "prometheus:9090"}}}, "spec.metrics.prometheus.url"),
-    "query limit 0": ({"metrics": {"prometheus": {"url": "http://p", "timeoutSeconds": 0}}}, "should be greater than 0"),
-    "query limit too long": ({"metrics": {"prometheus": {"url": "http://p", "timeoutSeconds": 61}}}, "less than or equal to 60"),
-    "half a secret": ({"metrics": {"prometheus": {"url": "http://p", "bearerTokenSecretRef": {"name": "s"}}}}, "key: Required value"),
+    "query limit 0": (
+        {"metrics": {"prometheus": {"url": "http://p", "timeoutSeconds": 0}}},
+        "should be greater than 0",
+    ),
+    "query limit too long": (
+        {"metrics": {"prometheus": {"url": "http://p", "timeoutSeconds": 61}}},
+        "less than or equal to 60",
+    ),
+    "half a secret": (
+        {"metrics": {"prometheus": {"url": "http://p", "bearerTokenSecretRef": {"name": "s"}}}},
+        "key: Required value",
+    ),
     "scrape too often": ({"metrics": {"direct": {"intervalSeconds": 0.5}}}, "greater than or equal to 1"),
     "SLO of 0": ({"objective": {"slo": {"ttftSeconds": 0}}}, "spec.objective.slo.ttftSeconds"),
     "negative gain": ({"objective": {"minGainPercent": -1}}, "greater than or equal to 0"),
     "min above max": ({"search": {"maxNumSeqs": {"min": 64, "max": 32}}}, "min must not exceed max; swap them"),
-    "min above max, tokens": ({"search": {"maxNumBatchedTokens": {"min": 9000, "max": 8000}}}, "min must not exceed max; swap them"),
-    "min above max, policy": ({"tokenPolicy": {"maxNewTokens": {"min": 2, "max": 1}}}, "min must not exceed max; swap them"),
+    "min above max, tokens": (
+        {"search": {"maxNumBatchedTokens": {"min": 9000, "max": 8000}}},
+        "min must not exceed max; swap them",
+    ),
+    "min above max, policy": (
+        {"tokenPolicy": {"maxNewTokens": {"min": 2, "max": 1}}},
+        "min must not exceed max; swap them",
+    ),
     "range without max": ({"search": {"maxNumSeqs": {"min": 64}}}, "spec.search.maxNumSeqs.max: Required value"),
     "range from 0": ({"search": {"maxNumSeqs": {"min": 0, "max": 9}}}, "greater than or equal to 1"),
-    "unknown setting": ({"search": {"candidates": [{"maxSeqs": 4}]}}, 'unknown field "spec.search.candidates[0].maxSeqs"'),
+    "unknown setting": (
+        {"search": {"candidates": [{"maxSeqs": 4}]}},
+        'unknown field "spec.search.candidates[0].maxSeqs"',
+    ),
     "text for a number": ({"search": {"candidates": [{"maxNumSeqs": "32"}]}}, "candidates[0].maxNumSeqs"),
-    "number for a switch": ({"search": {"candidates": [{"enablePrefixCaching": 1}]}}, "candidates[0].enablePrefixCaching"),
+    "number for a switch": (
+        {"search": {"candidates": [{"enablePrefixCaching": 1}]}},
+        "candidates[0].enablePrefixCaching",
+    ),
     "candidate of 0": ({"search": {"candidates": [{"maxNumSeqs": 0}]}}, "greater than or equal to 1"),
-    "21 candidates": ({"search": {"candidates": [{"maxNumSeqs": n} for n in range(1, 22)]}}, "must have at most 20 items"),
+    "21 candidates": (
+        {"search": {"candidates": [{"maxNumSeqs": n} for n in range(1, 22)]}},
+        "must have at most 20 items",
+    ),
     "0 trials": ({"search": {"maxTrials": 0}}, "greater than or equal to 1"),
     "half a trial": ({"search": {"maxTrials": 1.5}}, "spec.search.maxTrials"),
     "prefix caching On": ({"search": {"prefixCaching": "On"}}, 'supported values: "Tune", "Keep"'),
     "strategy BlueGreen": ({"rollout": {"strategy": "BlueGreen"}}, 'supported values: "Canary"'),
     "surge of 2": ({"rollout": {"maxSurge": 2}}, "less than or equal to 1"),
-    "limit below measurement": ({"rollout": {"measurementSeconds": 901}}, "must not be below measurementSeconds; raise it"),
+    "limit below measurement": (
+        {"rollout": {"measurementSeconds": 901}},
+        "must not be below measurementSeconds; raise it",
+    ),
     "one restart a day": ({"rollout": {"maxRestartsPerDay": 1}}, "greater than or equal to 2"),
     "window at 24:00": ({"rollout": {"windows": [{"start": "24:00"}]}}, "windows[0].start"),
     "window on Someday": ({"rollout": {"windows": [{"days": ["Someday"]}]}}, '"Sat", "Sun"'),
     "no time zone": ({"rollout": {"windows": [{"timeZone": ""}]}}, "must be an IANA name such as Europe/Berlin"),
-    "offset for a time zone": ({"rollout": {"windows": [{"timeZone": "+02:00"}]}}, "must be an IANA name such as Europe/Berlin"),
+    "offset for a time zone": (
+        {"rollout": {"windows": [{"timeZone": "+02:00"}]}},
+        "must be an IANA name such as Europe/Berlin",
+    ),
     "errors above all": ({"guardrails": {"maxErrorPercent": 101}}, "less than or equal to 100"),
     "latency below control's": ({"guardrails": {"maxLatencyRatio": 0.9}}, "greater than or equal to 1"),
     "misspelt field": ({"guardrails": {"maxErrorsPercent": 1}}, 'unknown field "spec.guardrails.maxErrorsPercent"'),
@@ -163,22 +196,31 @@ RIGHT: dict[str, Manifest] = {
                 "timeoutSeconds": 0.5,
             }
         },
-        "objective": {"slo": {"ttftSeconds": 2, "tpotSeconds": 0.05}, "minGainPercent": 0, "maxLatencyRegressionPercent": 1000},
+        "objective": {
+            "slo": {"ttftSeconds": 2, "tpotSeconds": 0.05},
+            "minGainPercent": 0,
+            "maxLatencyRegressionPercent": 1000,
+        },
         "search": {
             "maxNumSeqs": {"min": 1, "max": 1000000},
             "maxNumBatchedTokens": {"min": 1, "max": 1000000},
             "prefixCaching": "Keep",
-            "candidates": [{"maxNumSeqs": 64, "maxNumBatchedTokens": 64, "enablePrefixCaching": False, "maxNewTokens": 1}],
+            "candidates": [
+                {"maxNumSeqs": 64, "maxNumBatchedTokens": 64, "enablePrefixCaching": False, "maxNewTokens": 1}
+            ],
             "maxTrials": 200,
             "patience": 200,
             "seed": -1,
         },
         "tokenPolicy": {"maxNewTokens": {"min": 1, "max": 4096}},
-        "rollout": {"maxSurge": 1, "windows": [{"days": ["Sat"], "start": "22:00", "end": "05:00", "timeZone": "America/Port-au-Prince"}]},
+        "rollout": {
+            "maxSurge": 1,
+            "windows": [{"days": ["Sat"], "start": "22:00", "end": "05:00", "timeZone": "America/Port-au-Prince"}],
+        },
         "storage": {"url": "postgresql://optuna@db/trimtab"},
         "trialHistoryLimit": 500,
     },
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", RIGHT)
@@ -255,7 +297,9 @@ def test_a_trial_keeps_nulls_and_a_template_of_256_kib(kubectl: Any) -> None:
     kubectl("create", "-f", "-", stdin=trial("big-1", baseline=big))
     made = kubectl.json("get", "tt", "big-1")
     assert made["spec"]["baseline"] == big
-    kubectl("patch", "tt", "big-1", "--subresource=status", "--type=merge", "--patch", '{"status":{"phase":"Starting"}}')
+    kubectl(
+        "patch", "tt", "big-1", "--subresource=status", "--type=merge", "--patch", '{"status":{"phase":"Starting"}}'
+    )
 
 
 def test_a_template_above_256_kib_is_refused(kubectl: Any) -> None:
@@ -295,11 +339,22 @@ TUNER_STATUS: Manifest = {
     "bestGainPercent": 23.4,
     "bestGain": "+23.4%",
     "configuration": {"maxNumSeqs": 64},
-    "recommendation": {"configuration": {"maxNumSeqs": 48}, "message": "m", "patch": "kubectl ...", "snippet": "- --max-num-seqs=48"},
+    "recommendation": {
+        "configuration": {"maxNumSeqs": 48},
+        "message": "m",
+        "patch": "kubectl ...",
+        "snippet": "- --max-num-seqs=48",
+    },
     "restartsToday": 4,
     "restartTimes": ["2026-01-02T03:04:05Z", "2026-01-02T03:04:05.123456Z"],
     "lastTickTime": "2026-01-02T03:04:05Z",
-    "metricsSource": {"type": "Direct", "reachable": True, "pods": 3, "lastSampleTime": "2026-01-02T03:04:05Z", "message": ""},
+    "metricsSource": {
+        "type": "Direct",
+        "reachable": True,
+        "pods": 3,
+        "lastSampleTime": "2026-01-02T03:04:05Z",
+        "message": "",
+    },
     "conditions": [condition(), condition(type="Stalled", status="False")],
 }
 
@@ -376,7 +431,11 @@ def test_spec_and_status_are_written_apart(kubectl: Any) -> None:
     set_status(kubectl, "vt/apart", {"phase": "Observing"})
     kubectl("patch", "vt/apart", "--subresource=status", "--type=merge", "--patch", '{"spec":{"mode":"Auto"}}')
     made = kubectl.json("get", "vt", "apart")
-    assert (made["status"], made["spec"]["mode"], made["metadata"]["generation"]) == ({"phase": "Observing"}, "Recommend", 1)
+    assert (made["status"], made["spec"]["mode"], made["metadata"]["generation"]) == (
+        {"phase": "Observing"},
+        "Recommend",
+        1,
+    )
 
 
 def columns(kubectl: Any, *what: str) -> dict[str, str]:
@@ -393,8 +452,8 @@ def test_columns_of_a_tuner_say_what_it_does(kubectl: Any) -> None:
     shown = columns(kubectl, "vt", "shown")
     assert shown.pop("AGE")
     assert shown == {
-        "NAME": "shown", "TARGET": "llama-8b", "MODE": "Recommend", "PHASE": "Tuning", "FINDING": "Preemption", "TRIAL": "shown-3",
-        "BEST GAIN": "+23.4%", "READY": "True",
+        "NAME": "shown", "TARGET": "llama-8b", "MODE": "Recommend", "PHASE": "Tuning", "FINDING": "Preemption",
+        "TRIAL": "shown-3", "BEST GAIN": "+23.4%", "READY": "True",
     }  # fmt: skip
     wide = columns(kubectl, "vt", "shown", "-o", "wide")
     assert (wide["RESTARTS TODAY"], wide["MESSAGE"]) == ("4", "all is well")
