@@ -50,7 +50,8 @@ class Options:
 def build(options: Options) -> tuple[Loop, Telemetry]:
     """All parts, wired by hand. Raises `InputError` where there is no cluster access."""
     cluster = Cluster.connect()
-    identity = f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
+    # a container that is started again in its pod is the same holder: it need not wait for its own lease to expire
+    identity = os.environ.get("POD_NAME") or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
     options.data_dir.mkdir(parents=True, exist_ok=True)
     reconciler = Reconciler(
         cluster=cluster,
@@ -62,6 +63,7 @@ def build(options: Options) -> tuple[Loop, Telemetry]:
     )
     telemetry = Telemetry()
     lease = Lease(cluster, options.lease_namespace, identity, time.time)
+    cluster.fence = lambda: lease.held
     return Loop(reconciler.reconcile, lease, telemetry, time.monotonic), telemetry
 
 
@@ -118,7 +120,7 @@ async def _fatal(work: Any) -> None:
         await work
     except asyncio.CancelledError:
         raise
-    except BaseException:
+    except BaseException:  # whatever it was, a process without its loop must not look alive
         _log.critical("the reconcile loop ended; the process ends with it", exc_info=True)
         logging.shutdown()
         os._exit(1)

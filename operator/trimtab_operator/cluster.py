@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
@@ -48,16 +48,18 @@ class Cluster:
 
     def __init__(self, api: client.ApiClient, timeout_seconds: float = 15.0) -> None:
         self._api, self._timeout = api, timeout_seconds
+        #: asked before each write; the operator puts its lease here, so a process that lost it writes nothing more
+        self.fence: Callable[[], bool] = lambda: True
 
     @classmethod
     def connect(cls, timeout_seconds: float = 15.0) -> Cluster:
         """From the pod's service account, else from KUBECONFIG."""
         settings = client.Configuration()
         try:
-            config.load_incluster_config(client_configuration=settings)
+            config.load_incluster_config(client_configuration=settings)  # type: ignore[no-untyped-call]
         except config.ConfigException:
             try:
-                config.load_kube_config(client_configuration=settings)
+                config.load_kube_config(client_configuration=settings)  # type: ignore[no-untyped-call]
             except (config.ConfigException, OSError) as error:
                 fix = "Run in a pod with a service account, or set KUBECONFIG to a readable file."
                 raise InputError("KUBECONFIG", f"no cluster access: {error}", fix) from error
@@ -154,13 +156,15 @@ class Cluster:
         return parsed if isinstance(parsed, dict) else {}
 
     def _raw(self, method: str, path: str, *, query: Mapping[str, str] | None = None, body: Any = None, content: str = "application/json") -> bytes:
+        if method != "GET" and "/leases" not in path and not self.fence():
+            raise ClusterUnavailable(f"{method} {path}: not sent, this process does not hold the lease")
         resource = path + (f"?{urlencode(query)}" if query else "")
         headers = {"Accept": "application/json", **({"Content-Type": content} if body is not None else {})}
         try:
             request = self._api.param_serialize(method, resource, header_params=headers, auth_settings=["BearerToken"])
             verb, url, all_headers, _, _ = request
             response = self._api.call_api(verb, url, all_headers, body, _request_timeout=self._timeout)
-            status, text = response.status, response.read() or b""
+            status, text = response.status, response.read() or b""  # type: ignore[no-untyped-call]
         except client.ApiException as error:
             status, text = error.status or 0, str(error.body or "").encode()
         except (urllib3.exceptions.HTTPError, OSError) as error:

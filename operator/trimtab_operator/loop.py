@@ -78,7 +78,7 @@ class Loop:
                 delay = error.retry_seconds if error.retry_seconds is not None else 60.0
                 self.telemetry.errors.labels(error.reason).inc()
                 _log.warning("%s/%s: %s: %s %s Again in %.0f s.", *key, error.reason, error, error.hint, delay)
-            except Exception:  # a bug must not stop the other tuners' safety; it is logged whole and counted
+            except Exception:  # noqa: BLE001 - a bug must not stop the other tuners' safety; it is logged whole and counted
                 self.telemetry.errors.labels("Unexpected").inc()
                 _log.exception("%s/%s: unexpected error; again in %.0f s", *key, _UNEXPECTED_RETRY_SECONDS)
         self.running.discard(key)

@@ -84,7 +84,8 @@ def check(namespace: Namespaces = None, all_namespaces: Everywhere = False) -> N
     from trimtab_operator.cluster import Cluster
 
     cluster = Cluster.connect()
-    for scope in _scope(namespace, all_namespaces) or [None]:
+    scopes: list[str | None] = [*_scope(namespace, all_namespaces)] or [None]
+    for scope in scopes:
         for kind in ("VLLMTuner", "TuningTrial", "Deployment", "ReplicaSet", "Pod"):
             count = len(cluster.list(kind, scope))
             typer.echo(f"ok: {kind} in {scope or 'all namespaces'}: {count}")

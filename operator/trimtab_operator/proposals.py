@@ -20,9 +20,10 @@ from trimtab.observe.observation import Observation
 from trimtab.plan.preconditions import FleetView
 from trimtab.plan.record import Phase, TrialRecord
 from trimtab.plan.spec import TunerSpec
+from trimtab.search.candidate import Outcome, Proposal, explicit
 from trimtab.search.priors import candidates
 from trimtab.search.space import Space
-from trimtab.search.study import Outcome, Study
+from trimtab.search.study import Study
 
 from trimtab_operator.target import Target
 
@@ -70,7 +71,7 @@ class Proposals:
             template = self._template(spec, target, current, proposal.configuration)
             if template is not None:
                 return Proposed(proposal.configuration, template, proposal.origin)
-            refused.append(Outcome(name=f"refused-{len(refused)}", configuration=proposal.configuration, score=None, infeasible=True, crashed=False))
+            refused.append(Outcome(f"refused-{len(refused)}", proposal.configuration, infeasible=True))
         return None
 
     def suggest(self, spec: TunerSpec, target: Target, fleet: FleetView, trials: Sequence[TrialRecord]) -> Suggestion | None:
@@ -98,12 +99,10 @@ class Proposals:
     @staticmethod
     def _seeds(
         spec: TunerSpec, current: Configuration, observation: Observation | None, findings: Sequence[Finding]
-    ) -> list[tuple[Configuration, str]]:
+    ) -> list[Proposal]:
         """The person's own candidates first, then the diagnosis' guesses."""
-        asked = [(current.with_(dict(Configuration.from_camel(c))), "spec.search.candidates") for c in spec.search.candidates]
-        if observation is None:
-            return asked
-        return asked + [(g.configuration, g.origin) for g in candidates(current, observation, findings, space_of(spec))]
+        asked = explicit([Configuration.from_camel(c) for c in spec.search.candidates], current)
+        return asked if observation is None else [*asked, *candidates(current, observation, findings, space_of(spec))]
 
     @staticmethod
     def _template(spec: TunerSpec, target: Target, current: Configuration, wanted: Configuration) -> Json | None:
@@ -120,10 +119,6 @@ class Proposals:
 
 #: verdict reasons of trials that ended before the configuration was tried
 _NOT_TRIED = frozenset({"Rejected", "Stopped", "ExternalChange", "TargetGone", "ReplicasChanged", "Reverted"})
-#: verdict reasons of an engine that does not live with its configuration
-_CRASHES = frozenset({"OutOfMemory", "CrashedAtStart", "CrashedUnderLoad", "NeverReady"})
-
-
 def outcome_of(trial: TrialRecord) -> Outcome:
     """A finished trial as the search sees it. A breached guardrail is a violated constraint, not a number."""
     verdict = trial.verdict
@@ -133,7 +128,8 @@ def outcome_of(trial: TrialRecord) -> Outcome:
         configuration=trial.configuration,
         score=verdict.score if verdict else None,
         infeasible=trial.infeasible or breached,
-        crashed=verdict is not None and verdict.reason in _CRASHES,
+        inconclusive=verdict is not None and verdict.kind is Kind.INCONCLUSIVE,
+        control=trial.baseline,
     )
 
 

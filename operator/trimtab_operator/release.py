@@ -20,7 +20,8 @@ def release_all(
     end = monotonic() + timeout_seconds
     while True:
         left: list[str] = []
-        for scope in namespaces or [None]:  # type: ignore[list-item]
+        scopes: list[str | None] = [*namespaces] or [None]
+        for scope in scopes:
             for trial in cluster.list("TuningTrial", scope):
                 if not record_of(trial).ended:
                     left.append(f"{trial['metadata']['namespace']}/{trial['metadata']['name']}")

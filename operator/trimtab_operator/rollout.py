@@ -12,7 +12,7 @@ Hazards, each seen on a real Deployment controller (1.36):
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -173,8 +173,8 @@ def next_patch(
     desired: Desired, deployment: Json, replica_sets: Sequence[Json], baseline: Baseline, trial: str, max_surge: int
 ) -> list[Json]:
     """The JSON patch operations that bring the Deployment one step nearer to `desired`; empty when nothing is to be written."""
-    table = {
-        Desired.KEEP: lambda: [],
+    table: dict[Desired, Callable[[], list[Json]]] = {
+        Desired.KEEP: list,
         Desired.HOLD: lambda: _hold(deployment, replica_sets, baseline, trial, max_surge),
         Desired.PROMOTE: lambda: _finish(deployment, baseline, max_surge),
         Desired.RESTORE: lambda: _restore(deployment, baseline, trial, max_surge),

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from trimtab import __version__
 
-#: command -> (module, one line of help). A module has `app` (a typer app with one command) or `run(args)`.
+#: command -> (module, one line of help). A module has `app`, a function that typer makes a command of, or `run(args)`.
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "tune": ("trimtab.cli.tune", "Tune a vLLM on this machine, no Kubernetes: trimtab tune -- vllm serve MODEL ..."),
     "load": ("trimtab.cli.load", "Replay a trace or a generated load against a server and say what users got."),
@@ -45,11 +45,15 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _typer(module: Any, args: list[str]) -> None:
-    """A module with a typer app; Trimtab's own errors end with a message and a hint instead of a traceback."""
+    """A function as a typer command; Trimtab's own errors end with a message and a hint instead of a traceback."""
+    import typer
+
     from trimtab.errors import TrimtabError
 
+    command = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    command.command()(module.app)
     try:
-        module.app(args=args[1:], prog_name=f"trimtab {args[0]}")
+        command(args=args[1:], prog_name=f"trimtab {args[0]}")
     except TrimtabError as error:
         print(f"error: {error}", file=sys.stderr)
         if error.hint not in str(error):
