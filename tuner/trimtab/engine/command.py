@@ -142,7 +142,7 @@ def _integer(flag: Flag, *, suffixes: bool) -> int:
 def _unreadable(flag: Flag) -> RewriteRefused:
     if flag.opaque:
         return RewriteRefused(
-            f"the value of {flag.name} comes from a variable that is not in the pod template",
+            f"the value of {flag.name} comes from a variable or pattern whose value is not in the pod template",
             hint=f"Write the value of {flag.name} into args, or use mode Recommend.",
         )
     shown = "no value" if flag.value is None else f"the value {flag.value[:40]!r}"

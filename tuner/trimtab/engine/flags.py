@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from trimtab.engine.flag_table import ALIASES, KINDS, REMOVED, REPEATABLE, SECRETS, Kind
 from trimtab.engine.settings import SETTINGS
@@ -79,6 +80,7 @@ def resolve(spelling: str) -> _Name:
     return _by_prefix(head, path)
 
 
+@lru_cache(maxsize=1024)
 def _by_prefix(head: str, path: str) -> _Name:
     spelled = [(name, _Name(name, kind, path=path)) for name, kind in KINDS.items()]
     spelled += [("--no-" + n[2:], _Name(n, k, negated=True)) for n, k in KINDS.items() if k == "boolean"]
