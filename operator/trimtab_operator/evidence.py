@@ -1,23 +1,16 @@
-"""From a metrics source to the state machine's `Evidence` and to the fleet's Observation. Fetching is here, meaning is in observe/."""
+"""The Kubernetes side of `trimtab.tune.evidence`: where a pod's metrics are."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
-from trimtab.errors import MetricsError
-from trimtab.judge.verdict import Pair
-from trimtab.observe.mapping import fleet, has_gap
-from trimtab.observe.observation import Observation
-from trimtab.observe.samples import MetricsSource, PodRef, Samples
-from trimtab.plan.record import Evidence, Phase, TargetView, TrialRecord
+from trimtab.observe.samples import MetricsSource, PodRef
+from trimtab.plan.record import Evidence, TargetView, TrialRecord
 from trimtab.plan.spec import TunerSpec
-from trimtab.plan.trial import evaluation_start, windows
+from trimtab.tune import evidence
+from trimtab.tune.evidence import fleet_observation, with_findings
 
-#: samples per evaluated window: enough to see a counter reset, few enough for a small query
-_SAMPLES_PER_WINDOW: Final = 5
-#: a source's sample may be this old and still count as fresh (three scrapes at the common 15 s, with room)
-FRESH_SECONDS: Final = 45.0
+__all__ = ["fleet_observation", "refs", "trial_evidence", "with_findings"]
 
 
 def refs(pods: Sequence[tuple[str, str | None]], namespace: str, port: int) -> list[PodRef]:
@@ -28,51 +21,5 @@ def refs(pods: Sequence[tuple[str, str | None]], namespace: str, port: int) -> l
 def trial_evidence(
     source: MetricsSource, spec: TunerSpec, record: TrialRecord, view: TargetView, namespace: str, port: int, now: float
 ) -> Evidence:
-    """Samples of canary and control for the phase at hand. A source that fails is evidence too: the gap guardrail counts it."""
-    canary = [p.name for p in view.canary if p.health.ready]
-    control = [p.name for p in view.control if p.health.ready]
-    pods = refs([(p.name, p.ip) for p in (*view.canary, *view.control) if p.health.ready], namespace, port)
-    start = evaluation_start(spec, record, now)
-    recent = now - spec.guardrails.window_seconds
-    length = windows(spec, 0.0, 1e6)[0][1]
-    try:
-        samples = source.fetch(pods, recent if start is None else min(start, recent), now, max(1.0, length / _SAMPLES_PER_WINDOW))
-    except MetricsError as error:
-        return Evidence(problem=str(error))
-    watched = canary if record.phase in (Phase.PROMOTING, Phase.VERIFYING) else canary + control
-    missing = [name for name in watched if has_gap(samples, name, now, FRESH_SECONDS)]
-    return Evidence(
-        metrics_ok=bool(canary) and not missing,
-        problem=f"no fresh samples of {', '.join(missing)}" if missing else "",
-        recent_canary=fleet(samples, canary, recent, now),
-        recent_control=fleet(samples, control, recent, now),
-        pairs=_pairs(samples, canary, control, windows(spec, start, now)) if start is not None else (),
-        canary=fleet(samples, canary, start, now) if start is not None else None,
-        control=fleet(samples, control, start, now) if start is not None else None,
-    )
-
-
-def _pairs(samples: Samples, canary: Sequence[str], control: Sequence[str], spans: Sequence[tuple[float, float]]) -> tuple[Pair, ...]:
-    """Canary and control over the same minutes; a span in which either is unknown is left out."""
-    out: list[Pair] = []
-    for start, end in spans:
-        ours, theirs = fleet(samples, canary, start, end), fleet(samples, control, start, end)
-        if ours is not None and theirs is not None:
-            out.append(Pair(start, end, ours, theirs))
-    return tuple(out)
-
-
-def fleet_observation(
-    source: MetricsSource, pods: Sequence[PodRef], seconds: float, now: float
-) -> tuple[Observation | None, str]:
-    """The whole target over the last `seconds`, and what is wrong with the metrics ("" when nothing is)."""
-    try:
-        samples = source.fetch(pods, now - seconds, now, max(1.0, seconds / 30))
-    except MetricsError as error:
-        return None, f"{error} {error.hint}"
-    names = [p.name for p in pods]
-    missing = [n for n in names if has_gap(samples, n, now, FRESH_SECONDS)]
-    if missing and len(missing) == len(names):
-        text = "the metrics source has no fresh vLLM series of any pod: check scraping (and that --disable-log-stats is not set)"
-        return None, text
-    return fleet(samples, [n for n in names if n not in missing], now - seconds, now), ""
+    """Samples of canary and control for the phase at hand; every pod serves on `port`."""
+    return evidence.trial_evidence(source, spec, record, view, lambda p: PodRef(p.name, namespace, p.ip, port), now)

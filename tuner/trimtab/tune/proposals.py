@@ -1,0 +1,178 @@
+"""What to try next, and what to recommend: diagnosis and search behind one door, the result as a rewritten pod
+template. Blocking (Optuna's storage): call from a thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from trimtab.engine.command import parse_template
+from trimtab.engine.constraints import check_configuration
+from trimtab.engine.patch import paste_ready, snippet
+from trimtab.engine.rewrite import rewrite
+from trimtab.engine.settings import Configuration
+from trimtab.errors import EngineError, InputError
+from trimtab.judge.verdict import Kind
+from trimtab.plan.preconditions import FleetView
+from trimtab.plan.record import Phase, TrialRecord
+from trimtab.plan.spec import TunerSpec
+from trimtab.search.candidate import Outcome, Proposal, explicit
+from trimtab.search.priors import candidates
+from trimtab.search.space import Space
+from trimtab.search.study import Study
+
+Json = dict[str, Any]
+_log = logging.getLogger(__name__)
+
+#: verdict reasons of trials that ended before the configuration was tried
+_NOT_TRIED: Final = frozenset({"Rejected", "Stopped", "ExternalChange", "TargetGone", "ReplicasChanged", "Reverted"})
+#: proposals that cannot be written to the command line before the search is taken to be over
+_MAX_REFUSED: Final = 20
+
+
+@dataclass(frozen=True)
+class Proposed:
+    """A configuration to try and the pod template that has it."""
+
+    configuration: Configuration
+    template: Json
+    origin: str
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """What a person could apply by hand. Unmeasured: a guess from the diagnosis, and it says so."""
+
+    configuration: Configuration
+    message: str
+    patch: str
+    snippet: str
+
+
+class Proposals:
+    """Keeps the Optuna studies. They are memory: the trials' records are the authority.
+
+    data_dir: where studies without a storage URL are kept; None keeps nothing but what the records say.
+    """
+
+    def __init__(self, data_dir: Path | None) -> None:
+        self._data = data_dir
+
+    def next(
+        self,
+        key: str,
+        spec: TunerSpec,
+        template: Mapping[str, Any],
+        fleet: FleetView,
+        trials: Sequence[TrialRecord],
+    ) -> Proposed | None:
+        """The next configuration worth a restart, None when there is none. `key` names the study."""
+        current = fleet.configuration or Configuration.of()
+        study = Study(self._storage(key, spec), key, space_of(spec), spec.search.seed)
+        history = outcomes(trials)
+        refused: list[Outcome] = []
+        seeds = _seeds(spec, current, fleet)
+        for _ in range(_MAX_REFUSED):  # each round either returns or rules one configuration out
+            proposal = study.propose([*history, *refused], current, seeds)
+            if study.warning is not None:
+                _log.warning("%s %s", study.warning, study.warning.hint)
+            if proposal is None:
+                return None
+            written = _rewritten(spec, template, current, proposal.configuration)
+            if written is not None:
+                return Proposed(proposal.configuration, written, proposal.origin)
+            refused.append(Outcome(f"refused-{len(refused)}", proposal.configuration, infeasible=True))
+        return None
+
+    def suggest(
+        self,
+        spec: TunerSpec,
+        template: Mapping[str, Any],
+        fleet: FleetView,
+        trials: Sequence[TrialRecord],
+        name: str,
+        namespace: str,
+    ) -> Suggestion | None:
+        """The diagnosis' best guess that no trial has refuted, as a patch for the Deployment `name`."""
+        current = fleet.configuration
+        if current is None or fleet.observation is None:
+            return None
+        tried = {t.configuration.key() for t in trials if t.ended and t.phase is not Phase.CANCELLED}
+        for guess in candidates(current, fleet.observation, fleet.findings, space_of(spec)):
+            written = _rewritten(spec, template, current, guess.configuration)
+            if written is None or guess.configuration.key() in tried:
+                continue
+            text = (
+                f"Set {_changes(current, guess.configuration)}: {guess.origin}. Not measured yet; mode Auto or Approve "
+                "would try it on one pod first."
+            )
+            patch = paste_ready(template, written, name, namespace)
+            return Suggestion(guess.configuration, text, patch, snippet(template, written))
+        return None
+
+    def _storage(self, key: str, spec: TunerSpec) -> str | None:
+        if spec.storage.url or self._data is None:
+            return spec.storage.url
+        return str(self._data / f"{key.replace('/', '.')}.journal")
+
+
+def _seeds(spec: TunerSpec, current: Configuration, fleet: FleetView) -> list[Proposal]:
+    """The person's own candidates first, then the diagnosis' guesses."""
+    asked = explicit([Configuration.from_camel(c) for c in spec.search.candidates], current)
+    if fleet.observation is None:
+        return asked
+    return [*asked, *candidates(current, fleet.observation, fleet.findings, space_of(spec))]
+
+
+def _rewritten(
+    spec: TunerSpec, template: Mapping[str, Any], current: Configuration, wanted: Configuration
+) -> Json | None:
+    """The template with `wanted`, or None where it cannot be written or vLLM would refuse it."""
+    try:
+        check_configuration(wanted)
+        written = rewrite(template, current.changes_to(wanted), spec.target_ref.container)
+        parse_template(written, spec.target_ref.container)
+    except (EngineError, InputError) as error:
+        _log.info("not proposed: %s: %s", wanted, error)
+        return None
+    return written if written != template else None
+
+
+def outcomes(trials: Sequence[TrialRecord]) -> list[Outcome]:
+    """The ended trials in which the configuration was really tried, as the search sees them."""
+    return [outcome_of(t) for t in trials if t.ended and (t.verdict is None or t.verdict.reason not in _NOT_TRIED)]
+
+
+def outcome_of(trial: TrialRecord) -> Outcome:
+    """A finished trial as the search sees it. A breached guardrail is a violated constraint, not a number."""
+    verdict = trial.verdict
+    breached = verdict is not None and verdict.kind is Kind.WORSE and verdict.score is None
+    return Outcome(
+        name=trial.name,
+        configuration=trial.configuration,
+        score=verdict.score if verdict else None,
+        infeasible=trial.infeasible or breached,
+        inconclusive=verdict is not None and verdict.kind is Kind.INCONCLUSIVE,
+        control=trial.baseline,
+    )
+
+
+def space_of(spec: TunerSpec) -> Space:
+    """What the spec lets the search change."""
+    ranges: dict[str, tuple[int, int]] = {}
+    for name, found in (
+        ("max_num_seqs", spec.search.max_num_seqs),
+        ("max_num_batched_tokens", spec.search.max_num_batched_tokens),
+        ("max_new_tokens", spec.token_policy.max_new_tokens),
+    ):
+        if found is not None:
+            ranges[name] = (found.min, found.max)
+    return Space(ranges, tune_prefix_caching=spec.search.prefix_caching == "Tune")
+
+
+def _changes(before: Configuration, after: Configuration) -> str:
+    return ", ".join(f"{n}={v}" for n, v in before.changes_to(after).items())
