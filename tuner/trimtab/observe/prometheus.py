@@ -35,7 +35,7 @@ class PrometheusSource:
     remembered per pod. Hazard: an `instance` may have belonged to another pod before; do not ask for times before the
     pod was ready.
 
-    timeout_seconds bounds one try; a try that failed to connect or was cut is repeated once. A fetch is one query for
+    timeout_seconds bounds connecting and each read, twice that a whole answer. A fetch is one query for
     most cases, one more for pods without a `pod` label. ca_pem replaces the public certificate authorities. A token is
     sent to whatever `url` names: use https. Calls from several threads wait for each other.
     """
@@ -51,8 +51,8 @@ class PrometheusSource:
         self._session.verify = str(self._ca_file) if self._ca_file else True
         if bearer_token:
             self._session.headers["Authorization"] = f"Bearer {bearer_token.strip()}"
-        # one more try, because a kept-alive connection may have been closed by the server; statuses are not retried
-        retry = Retry(total=1, backoff_factor=0.1, status=0, redirect=0, raise_on_status=False, allowed_methods={"GET"})
+        # no retries here: the library's default would be 3 with pauses, and whoever fetches asks again at the next tick
+        retry = Retry(total=0, read=False)
         self._client = PrometheusConnect(self._url, session=self._session, retry=retry, timeout=timeout_seconds)
         self._by_instance: frozenset[tuple[str, str]] = frozenset()
         self._interval: float | None = None

@@ -25,6 +25,8 @@ Target = frozenset[tuple[str, str]]
 _Targets = defaultdict[Target, defaultdict[SeriesKey, dict[float, float]]]
 #: characters of pods in one query: common proxies accept URLs of 8 KiB, and the metric names take 2
 _MAX_PODS_CHARS = 2_000
+#: until samples show the scrape interval (Prometheus' default is 60 s, the usual charts set 15 to 30 s)
+_ASSUMED_INTERVAL_SECONDS = 15.0
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ def plan(start: float, end: float, step_seconds: float, interval_seconds: float 
     """
     start -= BASELINE_SECONDS
     recent = end - RECENT_SECONDS
-    if start >= recent or interval_seconds is None or (end - start) / interval_seconds <= MAX_POINTS:
+    if start >= recent or (end - start) / (interval_seconds or _ASSUMED_INTERVAL_SECONDS) <= MAX_POINTS:
         return [Ask(start, end)]
     step, border = older_step(start, recent, step_seconds), math.floor(recent)
     return [Ask(border - step * math.floor((border - start) / step), border, step), Ask(border, end)]

@@ -1,0 +1,83 @@
+"""The text format from containers we do not trust."""
+
+from __future__ import annotations
+
+import math
+import time
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from metric_texts import counter, line, text
+
+from trimtab.observe import exposition
+from trimtab.observe.exposition import parse
+
+
+def test_unwanted_metrics_and_comments_are_left_out_without_being_broken() -> None:
+    got = parse('# HELP vllm:num_requests_running x\n# TYPE a b c\npython_info{version="3"} 1\nvllm:made_up 3\n')
+    assert (got.values, got.broken) == ({}, 0)
+
+
+def test_a_broken_line_costs_only_itself() -> None:
+    body = text(
+        counter("prompt_tokens", 5),
+        'vllm:num_requests_running{engine="0} 1',
+        'vllm:num_requests_waiting{engine="0"} many',
+        "vllm:num_requests_waiting{",
+        "vllm:num_requests_waiting",
+        line("vllm:kv_cache_usage_perc", "NaN"),
+        line("vllm:num_requests_waiting", "+Inf"),
+        f"vllm:num_requests_waiting {'9' * 4000}",
+    )
+    got = parse(body)
+    assert got.broken == 7
+    assert sorted(name for name, _ in got.values) == ["process_start_time_seconds", "vllm:prompt_tokens_total"]
+
+
+def test_of_duplicates_the_first_one_counts() -> None:
+    got = parse(text(counter("prompt_tokens", 5), counter("prompt_tokens", 9)))
+    assert (list(got.values.values())[1], got.broken) == (5.0, 1)
+
+
+def test_labels_that_the_mapping_does_not_need_are_dropped_and_escapes_are_read() -> None:
+    got = parse('vllm:cache_config_info{engine="0",cache_dtype="a\\"b",block_size="16"} 1.0\r\n')
+    assert list(got.values) == [("vllm:cache_config_info", (("block_size", "16"), ("engine", "0")))]
+
+
+def test_endless_lines_and_series_are_bounded(monkeypatch: object) -> None:
+    many = text(*(line("vllm:num_requests_running", 1, f'engine="{i}"') for i in range(exposition.MAX_SERIES + 50)))
+    assert len(parse(many).values) == exposition.MAX_SERIES
+    evil = "vllm:num_requests_running{" + 'a="\\\\\\"",' * 700_000 + "} 1"
+    began = time.monotonic()
+    assert parse(evil).values == {}
+    assert time.monotonic() - began < 1
+
+
+fragments = st.sampled_from(
+    [
+        "vllm:num_requests_running",
+        "vllm:cache_config_info",
+        "{",
+        "}",
+        '"',
+        "\\",
+        ",",
+        "=",
+        "le",
+        " ",
+        "1",
+        "NaN",
+        "#",
+        "\n",
+        "_",
+        "\x00",
+        "é",
+    ]
+)
+
+
+@given(st.one_of(st.text(max_size=200), st.lists(fragments, max_size=40).map("".join)))
+@settings(max_examples=400)
+def test_no_text_makes_it_raise(body: str) -> None:
+    assert all(math.isfinite(v) for v in parse("vllm:num_requests_running" + body).values.values())
+    parse(body)
