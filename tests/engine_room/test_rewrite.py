@@ -205,7 +205,7 @@ CHANGE_SETS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(command_lines(), CHANGE_SETS, st.sampled_from(["image", "serve", "shell", "block"]))
 def test_any_spelling_survives_there_and_back(line: list[str], changes: dict[str, Value], shape: str) -> None:
     before = shaped(line, shape)

@@ -169,6 +169,9 @@ def _values(words: Sequence[Word], at: int, known: _Name) -> tuple[int, ...]:
         return ()
     if known.name == "--optimization-level" and known.kind == "unknown":
         return ()
+    if known.path:
+        # vLLM takes whatever follows a dotted key, even another flag.
+        return (at,) if at < len(words) else ()
     stop = at
     while stop < len(words) and not _is_flag(words[stop]) and words[stop].text != "--":
         stop += 1

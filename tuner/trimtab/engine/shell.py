@@ -177,7 +177,10 @@ class _Reader:
             self.at += 1
             return
         value = self.known.get(name) if name else None
-        if value is None or not _PLAIN.fullmatch(value) or not value:
+        plain = bool(value) and _PLAIN.fullmatch(value or "") is not None
+        if value is not None and not plain and (not quote or self.script.startswith("$(", self.at)):
+            raise refused(f"a variable, {name}, whose value the shell would take apart")
+        if not plain or value is None:
             self.word.opaque = True
             value = self.script[self.at : end]
         self.word.expanded = True
