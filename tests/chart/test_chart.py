@@ -51,7 +51,7 @@ READ = {
     ("replicasets", "get list watch"),
     ("pods", "get list watch"),
     ("pods/log", "get"),
-    ("events", "create patch"),
+    ("events", "create"),
 }
 LEASE = ("ops", "leases", "get create update")
 CRDS = ("*", "customresourcedefinitions named vllmtuners.trimtab.dev,tuningtrials.trimtab.dev", "get")
@@ -121,6 +121,12 @@ def test_pods_meet_the_restricted_profile(everything: list[Manifest], kind: str)
         assert context["capabilities"] == {"drop": ["ALL"]}
         assert container["resources"]["requests"] and container["resources"]["limits"]["memory"]
         assert "privileged" not in context
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "Job", "Pod"])
+def test_own_environment_variables_join_the_charts(everything: list[Manifest], kind: str) -> None:
+    (spec,) = [s for k, s in pods(everything) if k == kind]
+    assert [e["name"] for e in spec["containers"][0]["env"]] == ["POD_NAME", "A"]
 
 
 def test_the_operator_is_one_and_is_replaced_not_doubled(render: Render) -> None:
@@ -216,7 +222,7 @@ def test_the_release_job_can_be_left_out(render: Render) -> None:
 def test_helm_test_runs_check(render: Render) -> None:
     (pod,) = of_kind(render(), "Pod")
     assert pod["metadata"]["annotations"]["helm.sh/hook"] == "test"
-    assert pod["spec"]["containers"][0]["args"] == ["check"]
+    assert pod["spec"]["containers"][0]["args"] == ["check", "--all-namespaces"]
 
 
 # --- rights -----------------------------------------------------------------------------------------------------------

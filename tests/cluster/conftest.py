@@ -38,7 +38,7 @@ def binary(name: str) -> str:
 
 @dataclass(frozen=True)
 class Kubectl:
-    """kubectl against the test cluster, each call with a time limit. `at(namespace)` gives one for another namespace."""
+    """kubectl against the test cluster, each call with a time limit. `at(namespace)` is for another namespace."""
 
     program: str
     kubeconfig: Path

@@ -82,7 +82,7 @@ def target(kubectl: Any) -> str:
 def installed(helm: Any, chart: str, namespace: str, target: str, crds_as_found: None) -> Iterator[str]:
     """A release that serves its own namespace, in rbac.mode Recommend; gives the name of its ServiceAccount."""
     helm(
-        "install", RELEASE, chart, "--namespace", namespace, *IMAGE, "--take-ownership",
+        "install", RELEASE, chart, "--namespace", namespace, *IMAGE, "--take-ownership", "--force-conflicts",
         "--set", f"watchNamespaces={{{namespace}}}",
     )  # fmt: skip
     yield f"system:serviceaccount:{namespace}:{RELEASE}-trimtab"
@@ -114,7 +114,7 @@ def test_the_operators_pod_is_admitted_under_the_restricted_profile(kubectl: Any
         ("watch", "deployments.apps"),
         ("list", "replicasets.apps"),
         ("watch", "pods"),
-        ("create", "events"),
+        ("create", "events.events.k8s.io"),
         ("update", "leases.coordination.k8s.io"),
     ],
 )
@@ -154,7 +154,7 @@ def test_it_may_read_the_version_of_its_crds_only(cluster: Any, installed: str) 
 
 
 def upgrade(helm: Any, chart: str, namespace: str, *arguments: str) -> str:
-    done = helm("upgrade", RELEASE, chart, "--namespace", namespace, "--reuse-values", *arguments)
+    done = helm("upgrade", RELEASE, chart, "--namespace", namespace, "--reuse-values", "--force-conflicts", *arguments)
     return str(done.stdout)
 
 
@@ -216,4 +216,7 @@ def test_uninstall_leaves_the_target_its_tuner_and_the_crds(
 
 def test_it_can_be_installed_again_over_the_kept_crds(helm: Any, chart: str, namespace: str, installed: str) -> None:
     """Same name, same namespace: Helm knows the CRDs as its own."""
-    helm("install", RELEASE, chart, "--namespace", namespace, *IMAGE, "--set", f"watchNamespaces={{{namespace}}}")
+    helm(
+        "install", RELEASE, chart, "--namespace", namespace, *IMAGE, "--force-conflicts",
+        "--set", f"watchNamespaces={{{namespace}}}",
+    )  # fmt: skip

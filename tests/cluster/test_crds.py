@@ -327,8 +327,8 @@ TUNER_STATUS: Manifest = {
     "findings": [
         {
             "name": "Preemption",
-            "severity": "High",
-            "confidence": "High",
+            "severity": "Warning",
+            "confidence": 0.95,
             "message": "5 of 100 requests are preempted",
             "advice": "lower max_num_seqs",
             "evidence": {"preemptionsPerRequest": 0.05, "pods": 3},

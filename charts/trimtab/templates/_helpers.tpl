@@ -86,10 +86,12 @@ image: {{ include "trimtab.image" . | quote }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
 securityContext:
   {{- toYaml .Values.securityContext | nindent 2 }}
-{{- with .Values.extraEnv }}
 env:
+  # names the holder of the Lease: a container started again in its pod need not wait for its own lease to expire
+  - {name: POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
+  {{- with .Values.extraEnv }}
   {{- toYaml . | nindent 2 }}
-{{- end }}
+  {{- end }}
 resources:
   {{- toYaml .Values.resources | nindent 2 }}
 {{- end }}
@@ -120,9 +122,9 @@ resources:
 - apiGroups: [""]
   resources: [pods/log]
   verbs: [get] # last lines of a canary that crashed
-- apiGroups: [""]
+- apiGroups: [events.k8s.io]
   resources: [events]
-  verbs: [create, patch]
+  verbs: [create]
 {{- end }}
 
 {{- define "trimtab.subjects" }}
