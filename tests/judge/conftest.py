@@ -1,4 +1,4 @@
-"""A target in miniature: windows of requests with noise that both arms share, noise of each arm, and autocorrelation."""
+"""A target in miniature: windows of requests, noise that both arms share, noise of each arm, autocorrelation."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ from trimtab.observe.observation import Histogram, Observation, combine
 
 INF = float("inf")
 #: vLLM's edges (seconds)
-TTFT = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0, INF)
+TTFT = (
+    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0,
+    INF,
+)  # fmt: skip
 TPOT = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, INF)
 
 
 @dataclass(frozen=True)
 class Load:
-    """`effect`: goodput ratio canary / control; `ttft`, `tpot`: latency ratios. `rho`: lag-1 autocorrelation of each arm's own noise."""
+    """`effect`: goodput ratio canary / control; `ttft`, `tpot`: latency ratios; `rho`: lag-1 autocorrelation."""
 
     windows: int = 10
     seconds: float = 30.0
@@ -46,7 +49,9 @@ def _noise(rng: np.random.Generator, n: int, sd: float, rho: float) -> np.ndarra
     return out
 
 
-def _arm(rng: np.random.Generator, load: Load, shared: np.ndarray, effect: float, ttft: float, tpot: float) -> list[Observation]:
+def _arm(
+    rng: np.random.Generator, load: Load, shared: np.ndarray, effect: float, ttft: float, tpot: float
+) -> list[Observation]:
     speed, lag = _noise(rng, load.windows, load.noise, load.rho), _noise(rng, load.windows, 3 * load.noise, load.rho)
     out = []
     for i in range(load.windows):

@@ -32,7 +32,7 @@ MIN_WINDOWS = 5
 #: samples per arm below which a p99 says nothing
 MIN_TAIL_SAMPLES = 50
 #: the latency route tests two series beside goodput: their intervals are wider, so that the three together stay near 5%
-_LATENCY_STRICTER = 8.0
+_LATENCY_STRICTER = 10.0
 #: a latency gain must be this many times minGainPercent to count without a gain in goodput
 _LATENCY_GAIN_FACTOR = 2.0
 #: weight of each log latency ratio in the score: half the TTFT is worth about 7% of goodput
