@@ -1,4 +1,4 @@
-"""In-process HTTP servers on loopback ports: an engine's /metrics whose text a test changes, and a server that misbehaves."""
+"""In-process HTTP servers on loopback ports: an engine's /metrics that a test changes, and one that misbehaves."""
 
 from __future__ import annotations
 

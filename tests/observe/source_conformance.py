@@ -58,15 +58,15 @@ def play(
     pods["delta"] = PodRef("delta", "serving", None, 8000)
     source = make(pods)
     try:
-        elapse(2.5, source)
+        elapse(1.5, source)
         begin = now()
         elapse(2.2, source)
         changed = now()
         servers["alpha"].text = engine_text(160, http(7), running="5")
-        elapse(3.0, source)
+        elapse(2.5, source)
         died = now()
         servers["beta"].close()
-        elapse(3.5, source)
+        elapse(3.0, source)
         yield Story(source, pods, begin, changed, died, now())
     finally:
         source.close()

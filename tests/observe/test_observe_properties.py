@@ -28,7 +28,7 @@ pod_series = st.dictionaries(keys, points, min_size=1, max_size=12)
 
 
 @given(pod_series, st.floats(0, 100), st.floats(0, 100))
-@settings(max_examples=300)
+@settings(max_examples=150, deadline=None)
 def test_any_samples_give_no_negative_number_and_no_exception(
     series: dict[SeriesKey, Points], start: float, length: float
 ) -> None:
@@ -45,8 +45,8 @@ def test_any_samples_give_no_negative_number_and_no_exception(
             assert value >= 0, f.name
 
 
-@given(pod_series, st.sampled_from(sorted(WANTED)))
-def test_a_metric_without_samples_is_unknown(series: dict[SeriesKey, Points], _: str) -> None:
+@given(pod_series)
+def test_a_metric_without_samples_is_unknown(series: dict[SeriesKey, Points]) -> None:
     rest = {k: p for k, p in series.items() if "preemptions" not in k[0] and "waiting" not in k[0]}
     seen = observe(Samples({"p": rest}), "p", 0, 200)
     assert seen is None or (seen.preemptions is None and seen.waiting is None)

@@ -94,7 +94,7 @@ def has_gap(samples: Samples, pod: str, now: float, max_gap_seconds: float) -> b
 
 
 def _by_name(series: Mapping[SeriesKey, Points], line: Timeline) -> dict[str, list[_Series]]:
-    """Clip, drop what is empty, and join series that differ only in the spelling of `le` (Prometheus 2 "1", 3 "1.0")."""
+    """Clip, drop what is empty, and join series that differ only in how `le` is spelt (1, 1.0: Prometheus 2, 3)."""
     joined: dict[SeriesKey, list[tuple[float, float]]] = defaultdict(list)
     for (name, pairs), points in series.items():
         joined[name, tuple((k, _edge(v)) if k == "le" else (k, v) for k, v in pairs)].extend(line.clip(points))
