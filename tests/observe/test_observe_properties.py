@@ -12,7 +12,7 @@ from trimtab.observe.increase import increase, timeline, total
 from trimtab.observe.mapping import observe
 from trimtab.observe.metrics import PROCESS_START, WANTED
 from trimtab.observe.observation import Histogram, Observation, combine
-from trimtab.observe.samples import Points, Samples, SeriesKey
+from trimtab.observe.samples import BASELINE_SECONDS, Points, Samples, SeriesKey
 
 numbers = st.floats(0, 1e9)
 points = st.dictionaries(st.integers(0, 200).map(float), numbers, min_size=1, max_size=8).map(
@@ -35,7 +35,7 @@ def test_any_samples_give_no_negative_number_and_no_exception(
     seen = observe(Samples({"p": series}), "p", start, start + length)
     if seen is None:
         return
-    assert 0 <= seen.window_seconds <= length + 60
+    assert 0 <= seen.window_seconds <= length + BASELINE_SECONDS
     for f in fields(Observation):
         value = getattr(seen, f.name)
         if isinstance(value, Histogram):

@@ -15,8 +15,8 @@ Points = tuple[tuple[float, float], ...]
 #: metric name and sorted label pairs without pod, instance and job
 SeriesKey = tuple[str, tuple[tuple[str, str], ...]]
 #: A counter needs a sample to count from: sources return samples from this much before `start`, where they have them,
-#: and an Observation counts from the last one at or before `start`. Not below the usual scrape intervals (15 to 60 s).
-BASELINE_SECONDS = 60.0
+#: and an Observation counts from the last one at or before `start`. Above the usual scrape intervals (15 to 60 s).
+BASELINE_SECONDS = 90.0
 #: every sample of the last seconds is returned as it was scraped, so that guardrails see true times
 RECENT_SECONDS = 300.0
 #: a series may have at most about this many points before that; above it, older ones are thinned
