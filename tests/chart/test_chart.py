@@ -126,7 +126,7 @@ def test_pods_meet_the_restricted_profile(everything: list[Manifest], kind: str)
 @pytest.mark.parametrize("kind", ["Deployment", "Job", "Pod"])
 def test_own_environment_variables_join_the_charts(everything: list[Manifest], kind: str) -> None:
     (spec,) = [s for k, s in pods(everything) if k == kind]
-    assert [e["name"] for e in spec["containers"][0]["env"]] == ["POD_NAME", "A"]
+    assert [e["name"] for e in spec["containers"][0]["env"]] == ["POD_NAME", "USER", "HOME", "A"]
 
 
 def test_the_operator_is_one_and_is_replaced_not_doubled(render: Render) -> None:

@@ -89,6 +89,9 @@ securityContext:
 env:
   # names the holder of the Lease: a container started again in its pod need not wait for its own lease to expire
   - {name: POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
+  # the image has no passwd entry for an arbitrary uid, and Kopf asks for the user's name when it starts
+  - {name: USER, value: trimtab}
+  - {name: HOME, value: /tmp}
   {{- with .Values.extraEnv }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
