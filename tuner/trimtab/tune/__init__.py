@@ -1,6 +1,7 @@
 """tune: the tuning loop around the pure parts, and the target that is local processes instead of a Deployment.
 
-In: a command line that starts an engine, a `TunerSpec`. Out: trials and the best command line. Must not know Kubernetes.
+In: a command line that starts an engine, a `TunerSpec`. Out: trials and the best command line. Must not know
+Kubernetes.
 
     evidence, proposals   metrics -> Evidence, history -> next template: shared with the operator
     target                the `Target` interface and what a target shows

@@ -22,6 +22,7 @@ from trimtab.plan.record import Phase, TrialRecord
 from trimtab.plan.spec import TunerSpec
 from trimtab.search.candidate import Outcome, Proposal, explicit
 from trimtab.search.priors import candidates
+from trimtab.search.refuse import MAX_UNCLEAR
 from trimtab.search.space import Space
 from trimtab.search.study import Study
 
@@ -32,6 +33,8 @@ _log = logging.getLogger(__name__)
 _NOT_TRIED: Final = frozenset({"Rejected", "Stopped", "ExternalChange", "TargetGone", "ReplicasChanged", "Reverted"})
 #: proposals that cannot be written to the command line before the search is taken to be over
 _MAX_REFUSED: Final = 20
+#: score (log scale) of a canary that a guardrail ended: less than half the control's goodput
+_BREACHED_SCORE: Final = -1.0
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,7 @@ class Proposals:
             written = _rewritten(spec, template, current, proposal.configuration)
             if written is not None:
                 return Proposed(proposal.configuration, written, proposal.origin)
-            refused.append(Outcome(f"refused-{len(refused)}", proposal.configuration, infeasible=True))
+            refused += _unclear(proposal.configuration, len(refused))
         return None
 
     def suggest(
@@ -147,15 +150,24 @@ def outcomes(trials: Sequence[TrialRecord]) -> list[Outcome]:
     return [outcome_of(t) for t in trials if t.ended and (t.verdict is None or t.verdict.reason not in _NOT_TRIED)]
 
 
+def _unclear(configuration: Configuration, count: int) -> list[Outcome]:
+    """What makes the search leave a configuration alone that cannot be written. Not `infeasible`: that would condemn
+    everything that takes more memory, too."""
+    return [Outcome(f"refused-{count + i}", configuration) for i in range(MAX_UNCLEAR)]
+
+
 def outcome_of(trial: TrialRecord) -> Outcome:
-    """A finished trial as the search sees it. A breached guardrail is a violated constraint, not a number."""
+    """A finished trial as the search sees it.
+
+    A breached latency or error guardrail is no crash: the engine ran. It counts as measured, and as very bad.
+    """
     verdict = trial.verdict
     breached = verdict is not None and verdict.kind is Kind.WORSE and verdict.score is None
     return Outcome(
         name=trial.name,
         configuration=trial.configuration,
-        score=verdict.score if verdict else None,
-        infeasible=trial.infeasible or breached,
+        score=_BREACHED_SCORE if breached else verdict.score if verdict else None,
+        infeasible=trial.infeasible,
         inconclusive=verdict is not None and verdict.kind is Kind.INCONCLUSIVE,
         control=trial.baseline,
     )

@@ -1,0 +1,210 @@
+"""The loop: look, decide, write down, act, until the search has converged. The decisions are plan's, as on Kubernetes.
+
+The order is the safety: a trial's next phase is in the state file before a process is touched for it. After a kill all
+processes are gone or ended, so the next run starts the baseline everywhere and the trial in flight is rolled back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from trimtab.errors import TrimtabError
+from trimtab.observe.observation import Observation
+from trimtab.observe.scrape import ScrapeSource
+from trimtab.plan.preconditions import Block, FleetView, Ground, first_block
+from trimtab.plan.record import SERVING, Evidence, Phase, TargetView, TrialRecord, Wish
+from trimtab.plan.spec import TunerSpec
+from trimtab.plan.trial import advance, desired, objective
+from trimtab.tune.evidence import fleet_observation, trial_evidence, with_findings
+from trimtab.tune.proposals import Proposals
+from trimtab.tune.state import State, Store
+from trimtab.tune.target import Target
+
+Json = dict[str, Any]
+TICK_SECONDS: Final = 0.5
+STUDY: Final = "tune"
+#: window of what is shown as "now"
+_SHOWN_SECONDS: Final = 20.0
+#: limits of the windows that give the figures before and after
+_FIGURES_SECONDS: Final = (20.0, 120.0)
+_KILLED: Final = "stopped because the run before was ended in the middle of it"
+
+
+class CannotTune(TrimtabError):
+    """A precondition that only a person can mend."""
+
+    hint = "Mend it and start again; finished trials are kept in the state file."
+    retry_seconds = None
+
+
+@dataclass
+class Seen:
+    """What the display shows of the latest tick."""
+
+    view: TargetView | None = None
+    fleet: FleetView | None = None
+    block: Block | None = None
+    canary: Observation | None = None
+    control: Observation | None = None
+    note: str = ""
+
+
+@dataclass
+class Loop:
+    """One run. `on_tick` is called after every tick; `clock` gives unix seconds."""
+
+    spec: TunerSpec
+    target: Target
+    source: ScrapeSource
+    proposals: Proposals
+    store: Store
+    state: State
+    on_tick: Callable[[Loop], None] = lambda loop: None
+    clock: Callable[[], float] = time.time
+    tick_seconds: float = TICK_SECONDS
+    seen: Seen = field(default_factory=Seen)
+    #: the trial that the run before left in the middle: it has to go back
+    inherited: str = ""
+    _exhausted: bool = False
+
+    async def run(self) -> None:
+        """Until converged. CannotTune for what waiting will not mend. Cancel it to stop early."""
+        active = self.state.active
+        self.inherited = active.name if active is not None else ""
+        while not self.state.done:
+            now = self.clock()
+            await self.target.look(now)
+            self.source.watch(self.target.ready_refs())
+            record = self.state.active
+            if record is not None:
+                await self._trial_tick(record, now)
+            else:
+                await self._idle_tick(now)
+            self.on_tick(self)
+            await asyncio.sleep(self.tick_seconds)
+
+    # --- a trial is in flight -----------------------------------------------------------------------------------------
+    async def _trial_tick(self, record: TrialRecord, now: float) -> None:
+        view = self.target.view()
+        evidence = await self._evidence(record, view, now)
+        wish = Wish(stop=_KILLED if record.name == self.inherited else "")
+        after = advance(self.spec, record, view, evidence, wish, now)
+        if after != record:
+            self.state.put(after)
+            if after.phase is Phase.PROMOTED:
+                self.target.adopt()
+                self.state.template = dict(self.target.template)
+            self.store.save(self.state)
+        self.seen = Seen(view=view, canary=evidence.recent_canary, control=evidence.recent_control)
+        self.target.drive(desired(after.phase, view.template))
+
+    async def _evidence(self, record: TrialRecord, view: TargetView, now: float) -> Evidence:
+        if record.phase not in SERVING and record.phase is not Phase.VERIFYING:
+            return Evidence()
+        return await asyncio.to_thread(
+            trial_evidence, self.source, self.spec, record, view, self.target.ref, now
+        )
+
+    # --- between trials -----------------------------------------------------------------------------------------------
+    async def _idle_tick(self, now: float) -> None:
+        fleet = await self._look(now, _SHOWN_SECONDS if self.state.trials else self._figures_seconds())
+        trials = self.state.trials
+        block = first_block(Ground(self.spec, fleet, trials, trials, now, self._exhausted))
+        self.seen = Seen(view=self.target.view(), fleet=fleet, block=block)
+        if block is None:
+            await self._begin(fleet, now)
+        elif block.reason == "Converged":
+            await self._finish(fleet, now)
+        elif block.hard and block.reason != "MetricsUnavailable":
+            raise CannotTune(f"{block.reason}: {block.message}")
+
+    async def _look(self, now: float, seconds: float) -> FleetView:
+        fleet = self.target.fleet(now)
+        refs = self.target.ready_refs()
+        if not refs:
+            return fleet
+        observation, problem = await asyncio.to_thread(fleet_observation, self.source, refs, seconds, now)
+        return with_findings(replace(fleet, observation=observation, metrics_problem=problem), self.spec)
+
+    async def _begin(self, fleet: FleetView, now: float) -> None:
+        """The next trial, in the state file before anything is touched."""
+        template = self.target.template
+        proposed = await asyncio.to_thread(self.proposals.next, STUDY, self.spec, template, fleet, self.state.trials)
+        if proposed is None:
+            self._exhausted = True
+            return
+        if self.state.before is None:
+            self.state.before = figures(self.spec, fleet.observation)
+        number = len(self.state.trials) + 1
+        assert fleet.configuration is not None  # no block means it is known
+        record = TrialRecord(
+            name=f"trial-{number}",
+            number=number,
+            configuration=proposed.configuration,
+            baseline=fleet.configuration,
+            phase=Phase.STARTING,
+            phase_since=now,
+            started_at=now,
+            replicas=fleet.replicas,
+            origin=proposed.origin,
+            message=proposed.origin,
+        )
+        self.state.put(record)
+        self.store.save(self.state)
+        self.target.begin(proposed.template)
+
+    async def _finish(self, fleet: FleetView, now: float) -> None:
+        """After a promotion the whole target is measured once more, so that before and after can be compared."""
+        promoted = any(t.phase is Phase.PROMOTED for t in self.state.trials)
+        window = self._figures_seconds()
+        settle = min(self.spec.rollout.warmup_seconds, window)
+        if promoted and fleet.stable_seconds < settle + window:
+            self.seen.note = f"measuring the result: {settle + window - fleet.stable_seconds:.0f} s left"
+            return
+        if promoted:
+            final = await self._look(now, window)
+            self.state.after = figures(self.spec, final.observation)
+        self.state.done = True
+        self.store.save(self.state)
+
+    def _figures_seconds(self) -> float:
+        low, high = _FIGURES_SECONDS
+        return min(high, max(low, self.spec.rollout.measurement_seconds))
+
+
+def figures(spec: TunerSpec, observation: Observation | None) -> Json | None:
+    """What a person compares: per replica where it is a rate, seconds where it is a time; None is unknown."""
+    if observation is None:
+        return None
+    goal, o = objective(spec), observation
+    pods = max(1, o.pods)
+
+    def each(value: float | None) -> float | None:
+        return None if value is None else value / pods
+
+    def quantile(name: str, q: float) -> float | None:
+        histogram = getattr(o, f"{name}_seconds")
+        value: float | None = None if histogram is None else histogram.quantile(q)
+        return value
+
+    return {
+        "window_seconds": o.window_seconds,
+        "goodput_tokens_per_second": o.goodput(goal.ttft_seconds, goal.tpot_seconds),
+        "useful_tokens_per_second": each(o.useful_tokens_per_second),
+        "generated_tokens_per_second": each(o.generated_tokens_per_second),
+        "slo_attainment": o.attainment(goal.ttft_seconds, goal.tpot_seconds),
+        "ttft_p50_seconds": quantile("ttft", 0.5),
+        "ttft_p99_seconds": quantile("ttft", 0.99),
+        "tpot_p50_seconds": quantile("tpot", 0.5),
+        "tpot_p99_seconds": quantile("tpot", 0.99),
+        "preemptions_per_second": each(o.preemptions_per_second),
+        "prefix_hit_ratio": o.prefix_hit_ratio,
+        "useful_token_ratio": o.useful_token_ratio,
+        "error_ratio": o.error_ratio,
+        "running": o.running,
+        "waiting": o.waiting,
+    }
