@@ -23,13 +23,13 @@ try: venv ## the same loop without Kubernetes: emulated engines as processes (no
 ##@ Tests
 .PHONY: test test-fast lint test-cluster test-engine
 test: lint venv cluster-build image ## everything: unit, cluster (real Kubernetes), engine (real vLLM); under 40 minutes once cached
-	@$(BIN)/python hack/test.py
+	@$(BIN)/pytest -q --durations=15
 test-fast: lint venv ## no cluster, no engine; under 2 minutes
 	@$(BIN)/pytest -q -m "not cluster and not engine and not slow"
 test-cluster: venv cluster-build image ## only tests on the real Kubernetes
-	@$(BIN)/python hack/test.py cluster
+	@$(BIN)/pytest -q --durations=15 -m "cluster and not engine"
 test-engine: venv cluster-build image ## only tests with a real vLLM
-	@$(BIN)/python hack/test.py engine
+	@$(BIN)/pytest -q --durations=15 -m engine
 lint: venv ## ruff, mypy --strict, import-linter
 	@$(BIN)/ruff check -q . && $(BIN)/ruff format -q --check . && $(BIN)/mypy && $(BIN)/lint-imports --no-cache >/dev/null || { $(BIN)/lint-imports --no-cache; exit 1; }
 

@@ -1,4 +1,4 @@
-"""Write a tiny Llama (random weights are vLLM's `--load-format dummy`) with a byte-level tokenizer: one character is one token.
+"""Write a tiny Llama with a byte-level tokenizer: one character is one token. Random weights: `--load-format dummy`.
 
 usage: tiny_model.py FOLDER
 """

@@ -1,6 +1,7 @@
 """Kopf wiring: events of our own resources poke the loop; nothing else happens here.
 
-No change handlers, timers or daemons: those are edge-triggered or add finalizers (see loop.py). Kopf gives the watches with their
+No change handlers, timers or daemons: those are edge-triggered or add finalizers (see loop.py). Kopf gives the
+watches with their
 reconnects, and the process' life cycle.
 """
 
@@ -73,6 +74,11 @@ def registry(loop: Loop, telemetry: Telemetry, options: Options) -> kopf.Operato
     tasks: list[asyncio.Task[None]] = []
     runners: list[web.AppRunner] = []
 
+    @kopf.on.login(registry=handlers)
+    def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
+        """For Kopf's own watches; everything else goes through `Cluster`."""
+        return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
+
     @kopf.on.startup(registry=handlers)
     async def start(settings: kopf.OperatorSettings, **_: Any) -> None:
         _configure(settings)
@@ -97,7 +103,9 @@ def registry(loop: Loop, telemetry: Telemetry, options: Options) -> kopf.Operato
     async def trial_event(namespace: str | None, labels: kopf.Labels, type: str | None, **_: Any) -> None:
         telemetry.last_event.labels("TuningTrial").set_to_current_time()
         tuner = labels.get(TUNER_LABEL)
-        if tuner and type != "MODIFIED":  # our own status writes would poke us for ever; deletions show as a timestamp on the next tick
+        if (
+            tuner and type != "MODIFIED"
+        ):  # our own status writes would poke us for ever; deletions show as a timestamp on the next tick
             loop.poke(namespace or "", tuner)
 
     return handlers
@@ -109,7 +117,9 @@ def _configure(settings: kopf.OperatorSettings) -> None:
     settings.networking.request_timeout = 60
     settings.scanning.disabled = True
     settings.posting.enabled = False  # one recorder posts our events, with stable reasons
-    settings.persistence.finalizer = f"{GROUP}/kopf"  # never used (no such handlers), but Kopf's default is shared by all its operators
+    settings.persistence.finalizer = (
+        f"{GROUP}/kopf"  # never used (no such handlers), but Kopf's default is shared by all its operators
+    )
     settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=GROUP)
     settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=GROUP)
 
@@ -120,7 +130,7 @@ async def _fatal(work: Any) -> None:
         await work
     except asyncio.CancelledError:
         raise
-    except BaseException:  # whatever it was, a process without its loop must not look alive
+    except BaseException:  # noqa: BLE001 - whatever it was, a process without its loop must not look alive
         _log.critical("the reconcile loop ended; the process ends with it", exc_info=True)
         logging.shutdown()
         os._exit(1)
@@ -132,13 +142,19 @@ async def _listen(loop: Loop, telemetry: Telemetry, options: Options) -> list[we
     async def healthz(_: web.Request) -> web.Response:
         age = loop.monotonic() - loop.beat
         ok = age < _STALE_SECONDS
-        return web.Response(status=200 if ok else 503, text=f"last beat {age:.1f} s ago, lease {'held' if loop.lease.held else 'not held'}\n")
+        return web.Response(
+            status=200 if ok else 503,
+            text=f"last beat {age:.1f} s ago, lease {'held' if loop.lease.held else 'not held'}\n",
+        )
 
     async def metrics(_: web.Request) -> web.Response:
         return web.Response(body=generate_latest(telemetry.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     runners: list[web.AppRunner] = []
-    for port, path, handler in ((options.health_port, "/healthz", healthz), (options.metrics_port, "/metrics", metrics)):
+    for port, path, handler in (
+        (options.health_port, "/healthz", healthz),
+        (options.metrics_port, "/metrics", metrics),
+    ):
         if port:
             app = web.Application()
             app.router.add_get(path, handler)

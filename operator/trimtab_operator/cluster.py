@@ -1,6 +1,7 @@
 """The only module that talks to the Kubernetes API server. Plain JSON in, plain JSON out.
 
-Objects stay dicts as the server sent them: typed models would drop fields that this client's version does not know, and a baseline
+Objects stay dicts as the server sent them: typed models would drop fields that this client's version does not know,
+and a baseline
 must come back to the byte. Every call has a timeout; every failure becomes one of Trimtab's own errors.
 """
 
@@ -89,8 +90,13 @@ class Cluster:
             query = {**query, "continue": token}
 
     def pod_log(self, namespace: str, pod: str, container: str, *, previous: bool, lines: int = 20) -> str:
-        """The last lines of a container's log, "" where there are none. Log text is untrusted: show, never interpret."""
-        query = {"container": container, "tailLines": str(lines), "limitBytes": "16384", "previous": "true" if previous else "false"}
+        """The last lines of a container's log, "" where there are none. Untrusted text: show, never interpret."""
+        query = {
+            "container": container,
+            "tailLines": str(lines),
+            "limitBytes": "16384",
+            "previous": "true" if previous else "false",
+        }
         try:
             return self._raw("GET", f"{self._path('Pod', namespace, pod)}/log", query=query).decode("utf-8", "replace")
         except (TargetNotFound, TargetRefused) as error:
@@ -102,14 +108,22 @@ class Cluster:
         found = self.get("Secret", namespace, name)
         value = (found or {}).get("data", {}).get(key)
         if value is None:
-            raise InputError("spec.metrics.prometheus.bearerTokenSecretRef", f"Secret {name} has no key {key}", "Create it, or correct the reference.")
+            raise InputError(
+                "spec.metrics.prometheus.bearerTokenSecretRef",
+                f"Secret {name} has no key {key}",
+                "Create it, or correct the reference.",
+            )
         return base64.b64decode(value).decode().strip()
 
     def config_map_value(self, namespace: str, name: str, key: str) -> str:
         found = self.get("ConfigMap", namespace, name)
         value = (found or {}).get("data", {}).get(key)
         if value is None:
-            raise InputError("spec.metrics.prometheus.caConfigMapRef", f"ConfigMap {name} has no key {key}", "Create it, or correct the reference.")
+            raise InputError(
+                "spec.metrics.prometheus.caConfigMapRef",
+                f"ConfigMap {name} has no key {key}",
+                "Create it, or correct the reference.",
+            )
         return str(value)
 
     # --- writing ------------------------------------------------------------------------------------------------------
@@ -150,12 +164,28 @@ class Cluster:
         scope = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
         return f"/{prefix}{scope}/{plural}" + (f"/{quote(name, safe='')}" if name else "")
 
-    def _call(self, method: str, path: str, *, query: Mapping[str, str] | None = None, body: Any = None, content: str = "application/json") -> Json:
+    def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+        content: str = "application/json",
+    ) -> Json:
         answer = self._raw(method, path, query=query, body=body, content=content)
         parsed = json.loads(answer) if answer else {}
         return parsed if isinstance(parsed, dict) else {}
 
-    def _raw(self, method: str, path: str, *, query: Mapping[str, str] | None = None, body: Any = None, content: str = "application/json") -> bytes:
+    def _raw(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+        content: str = "application/json",
+    ) -> bytes:
         if method != "GET" and "/leases" not in path and not self.fence():
             raise ClusterUnavailable(f"{method} {path}: not sent, this process does not hold the lease")
         resource = path + (f"?{urlencode(query)}" if query else "")

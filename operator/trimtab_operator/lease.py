@@ -1,6 +1,7 @@
-"""A coordination Lease: only its holder writes. Kopf's peering has no locks, and a replaced pod may live on for seconds.
+"""A coordination Lease: only its holder writes. Kopf's peering has no locks; a replaced pod may live on for seconds.
 
-The holder renews every third of the duration. A holder whose renewal is older than the duration must stop acting *before* another may
+The holder renews every third of the duration. A holder whose renewal is older than the duration must stop acting
+*before* another may
 take over, so it counts its own validity from before the request was sent.
 """
 
@@ -11,7 +12,6 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from trimtab.errors import ClusterUnavailable, TargetConflict, TrimtabError
-
 from trimtab_operator.cluster import Cluster
 from trimtab_operator.records import unix
 
@@ -24,7 +24,12 @@ class Lease:
     """`try_hold` takes or renews; `held` is what a writer asks. Times are unix seconds from the injected clock."""
 
     def __init__(
-        self, cluster: Cluster, namespace: str, identity: str, clock: Callable[[], float], duration_seconds: float = 15.0
+        self,
+        cluster: Cluster,
+        namespace: str,
+        identity: str,
+        clock: Callable[[], float],
+        duration_seconds: float = 15.0,
     ) -> None:
         self._cluster, self._namespace, self._identity = cluster, namespace, identity
         self._clock, self._duration = clock, duration_seconds

@@ -1,6 +1,7 @@
-"""When each tuner is reconciled: after an event, and when its last pass asked to be called again. One pass per tuner at a time.
+"""When each tuner is reconciled: after an event, and when its last pass asked for it. One pass per tuner at a time.
 
-Kopf's timers and daemons would put a finalizer on every VLLMTuner for ever, and an uninstalled operator would leave namespaces that
+Kopf's timers and daemons would put a finalizer on every VLLMTuner for ever, and an uninstalled operator would leave
+namespaces that
 cannot be deleted; so events only poke this loop, and our own finalizer is there only while a trial is in flight.
 """
 
@@ -13,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from trimtab.errors import TargetConflict, TrimtabError
-
 from trimtab_operator.lease import Lease
 from trimtab_operator.telemetry import Telemetry
 
@@ -78,7 +78,7 @@ class Loop:
                 delay = error.retry_seconds if error.retry_seconds is not None else 60.0
                 self.telemetry.errors.labels(error.reason).inc()
                 _log.warning("%s/%s: %s: %s %s Again in %.0f s.", *key, error.reason, error, error.hint, delay)
-            except Exception:  # noqa: BLE001 - a bug must not stop the other tuners' safety; it is logged whole and counted
+            except Exception:  # noqa: BLE001 - a bug must not stop the other tuners' safety; it is logged and counted
                 self.telemetry.errors.labels("Unexpected").inc()
                 _log.exception("%s/%s: unexpected error; again in %.0f s", *key, _UNEXPECTED_RETRY_SECONDS)
         self.running.discard(key)

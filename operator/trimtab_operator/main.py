@@ -14,17 +14,34 @@ import typer
 from trimtab import __version__
 from trimtab.errors import TrimtabError
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="The Kubernetes operator of Trimtab.", pretty_exceptions_enable=False)
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    help="The Kubernetes operator of Trimtab.",
+    pretty_exceptions_enable=False,
+)
 
-Namespaces = Annotated[list[str] | None, typer.Option("--namespace", "-n", envvar="TRIMTAB_NAMESPACES", help="Watch this namespace; repeatable.")]
-Everywhere = Annotated[bool, typer.Option("--all-namespaces", "-A", envvar="TRIMTAB_ALL_NAMESPACES", help="Watch the whole cluster.")]
+Namespaces = Annotated[
+    list[str] | None,
+    typer.Option("--namespace", "-n", envvar="TRIMTAB_NAMESPACES", help="Watch this namespace; repeatable."),
+]
+Everywhere = Annotated[
+    bool, typer.Option("--all-namespaces", "-A", envvar="TRIMTAB_ALL_NAMESPACES", help="Watch the whole cluster.")
+]
 
 
 class _JsonLines(logging.Formatter):
-    """One JSON object per line. Text from outside (logs of a crashed pod, API messages) cannot break out of a JSON string."""
+    """One JSON object per line. Text from outside (logs of a crashed pod, API messages) cannot break out of a JSON
+    string.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
-        line = {"time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"), "level": record.levelname.lower(), "logger": record.name, "message": record.getMessage()}
+        line = {
+            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps(line)
@@ -32,7 +49,9 @@ class _JsonLines(logging.Formatter):
 
 def _log_to_stderr(style: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_JsonLines() if style == "json" else logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
+    handler.setFormatter(
+        _JsonLines() if style == "json" else logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+    )
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     logging.getLogger("kopf").setLevel(logging.WARNING)
 
@@ -48,8 +67,12 @@ def _scope(namespaces: list[str] | None, everywhere: bool) -> list[str]:
 def run(
     namespace: Namespaces = None,
     all_namespaces: Everywhere = False,
-    lease_namespace: Annotated[str, typer.Option(envvar="TRIMTAB_LEASE_NAMESPACE", help="Namespace of the coordination Lease.")] = "default",
-    data_dir: Annotated[Path, typer.Option(envvar="TRIMTAB_DATA_DIR", help="Folder of the Optuna studies (memory, may be lost).")] = Path("/data"),
+    lease_namespace: Annotated[
+        str, typer.Option(envvar="TRIMTAB_LEASE_NAMESPACE", help="Namespace of the coordination Lease.")
+    ] = "default",
+    data_dir: Annotated[
+        Path, typer.Option(envvar="TRIMTAB_DATA_DIR", help="Folder of the Optuna studies (memory, may be lost).")
+    ] = Path("/data"),
     health_port: Annotated[int, typer.Option(envvar="TRIMTAB_HEALTH_PORT", help="Port of /healthz; 0: none.")] = 8080,
     metrics_port: Annotated[int, typer.Option(envvar="TRIMTAB_METRICS_PORT", help="Port of /metrics; 0: none.")] = 9090,
     log_format: Annotated[str, typer.Option(envvar="TRIMTAB_LOG_FORMAT", help="json or text.")] = "text",
@@ -68,14 +91,19 @@ def release(
     all_namespaces: Everywhere = False,
     timeout: Annotated[float, typer.Option(help="Seconds to wait for the rollbacks.")] = 300.0,
 ) -> None:
-    """Suspend every VLLMTuner with a trial in flight and wait until it is rolled back: no target stays paused after an uninstall."""
+    """Suspend every VLLMTuner with a trial in flight and wait until it is rolled back: no target stays paused after
+    an uninstall.
+    """
     from trimtab_operator.cluster import Cluster
     from trimtab_operator.release import release_all
 
     _log_to_stderr("text")
     left = release_all(Cluster.connect(), _scope(namespace, all_namespaces), timeout, time.monotonic, time.sleep)
     if left:
-        raise TrimtabError(f"still in flight after {timeout:.0f} s: {', '.join(left)}", hint="Look at: kubectl get tt -A; then run this again.")
+        raise TrimtabError(
+            f"still in flight after {timeout:.0f} s: {', '.join(left)}",
+            hint="Look at: kubectl get tt -A; then run this again.",
+        )
 
 
 @app.command()

@@ -10,7 +10,6 @@ from trimtab.plan.record import TrialRecord
 from trimtab.plan.spec import TunerSpec
 from trimtab.tune import proposals
 from trimtab.tune.proposals import Proposed, Suggestion, outcome_of, space_of
-
 from trimtab_operator.target import Target
 
 __all__ = ["Proposals", "Proposed", "Suggestion", "outcome_of", "space_of"]
@@ -22,11 +21,15 @@ class Proposals:
     def __init__(self, data_dir: Path) -> None:
         self._inner = proposals.Proposals(data_dir)
 
-    def next(self, key: str, spec: TunerSpec, target: Target, fleet: FleetView, trials: Sequence[TrialRecord]) -> Proposed | None:
+    def next(
+        self, key: str, spec: TunerSpec, target: Target, fleet: FleetView, trials: Sequence[TrialRecord]
+    ) -> Proposed | None:
         """The next configuration worth a restart, None when there is none. `key` is namespace/name of the tuner."""
         return self._inner.next(key, spec, target.template, fleet, trials)
 
-    def suggest(self, spec: TunerSpec, target: Target, fleet: FleetView, trials: Sequence[TrialRecord]) -> Suggestion | None:
+    def suggest(
+        self, spec: TunerSpec, target: Target, fleet: FleetView, trials: Sequence[TrialRecord]
+    ) -> Suggestion | None:
         """The diagnosis' best guess that no trial has refuted, as a paste-ready patch."""
         if target.deployment is None:
             return None

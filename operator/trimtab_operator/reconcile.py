@@ -1,7 +1,9 @@
 """One reconcile of one VLLMTuner: look, decide, act, write status once. Blocking; runs in a thread.
 
-The order is the safety: a trial's next phase is written to its status *before* the target is touched for it, and what is done to the
-target follows from the phase alone. Whatever happened before this call, even a SIGKILL between two writes, the next call goes on.
+The order is the safety: a trial's next phase is written to its status *before* the target is touched for it, and what
+is done to the
+target follows from the phase alone. Whatever happened before this call, even a SIGKILL between two writes, the next
+call goes on.
 """
 
 from __future__ import annotations
@@ -13,21 +15,31 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from trimtab.engine.settings import Configuration
-from trimtab.errors import EngineError, InputError, SpecError, TargetConflict, TrimtabError
-from trimtab.judge.guardrail import PodHealth
+from trimtab.diagnose.finding import Limits
+from trimtab.diagnose.rules import diagnose
+from trimtab.errors import SpecError, TargetConflict, TrimtabError
 from trimtab.judge.verdict import Kind
-from trimtab.plan.preconditions import Block, FleetView, Ground, first_block
-from trimtab.plan.record import ENDED, Desired, Evidence, PodView, TargetView, Template, TrialRecord, Wish
+from trimtab.plan.preconditions import FleetView, Ground, first_block
+from trimtab.plan.record import (
+    ENDED,
+    SERVING,
+    Desired,
+    Evidence,
+    Phase,
+    PodView,
+    TargetView,
+    Template,
+    TrialRecord,
+    Wish,
+)
 from trimtab.plan.spec import TunerSpec
 from trimtab.plan.trial import advance, desired
-
 from trimtab_operator import rollout
 from trimtab_operator.cluster import Cluster
 from trimtab_operator.evidence import fleet_observation, refs, trial_evidence
-from trimtab_operator.proposals import Proposals, Suggestion
+from trimtab_operator.proposals import Proposals
 from trimtab_operator.recorder import Recorder
-from trimtab_operator.records import SEARCH_LABEL, TUNER_LABEL, new_trial, record_of, status_of, unix
+from trimtab_operator.records import SEARCH_LABEL, TUNER_LABEL, new_trial, record_of, status_of
 from trimtab_operator.sources import Sources
 from trimtab_operator.target import Target, read_target
 from trimtab_operator.tuner_status import Situation, tuner_status
@@ -59,8 +71,8 @@ class Reconciler:
     recorder: Recorder
     clock: Callable[[], float]
     sleep: Callable[[float], None]
-    #: tuners whose search space is used up, by search hash; memory only, found out again after a restart
-    exhausted: set[str] = field(default_factory=set)
+    #: (tuner's uid, search hash) whose space is used up; memory only, found out again after a restart
+    exhausted: set[tuple[str, str]] = field(default_factory=set)
 
     def reconcile(self, namespace: str, name: str) -> float | None:
         """One pass; returns seconds until the next look, None when the tuner is gone."""
@@ -95,12 +107,14 @@ class Reconciler:
         after = self._act(trial, after, target, baseline, spec, view)
         if after.ended:
             self._release_finalizers(tuner, trial)
-        self._write_tuner(tuner, spec, [*(t for t in trials if t["metadata"]["name"] != meta["name"]), trial], after, Situation())
+        self._write_tuner(
+            tuner, spec, [*(t for t in trials if t["metadata"]["name"] != meta["name"]), trial], after, Situation()
+        )
         return 0.0 if after.phase is not record.phase else TRIAL_TICK
 
-    def _evidence(self, tuner: Json, spec: TunerSpec, record: TrialRecord, view: TargetView, port: int, now: float) -> Evidence:
-        from trimtab.plan.record import SERVING, Phase
-
+    def _evidence(
+        self, tuner: Json, spec: TunerSpec, record: TrialRecord, view: TargetView, port: int, now: float
+    ) -> Evidence:
         if record.phase not in SERVING and record.phase is not Phase.VERIFYING:
             return Evidence()
         try:
@@ -110,18 +124,31 @@ class Reconciler:
         return trial_evidence(source, spec, record, view, tuner["metadata"]["namespace"], port, now)
 
     def _act(
-        self, trial: Json, record: TrialRecord, target: Target, baseline: rollout.Baseline, spec: TunerSpec, view: TargetView
+        self,
+        trial: Json,
+        record: TrialRecord,
+        target: Target,
+        baseline: rollout.Baseline,
+        spec: TunerSpec,
+        view: TargetView,
     ) -> TrialRecord:
         """One step of the target towards what the phase wants; after the candidate's template, wait to pause it."""
         wanted = desired(record.phase, view.template)
         if wanted is Desired.KEEP or target.deployment is None:
             return record
         surge = spec.rollout.max_surge
-        operations = rollout.next_patch(wanted, target.deployment, target.replica_sets, baseline, trial["metadata"]["name"], surge)
+        operations = rollout.next_patch(
+            wanted, target.deployment, target.replica_sets, baseline, trial["metadata"]["name"], surge
+        )
         if not operations:
             return record
         self.cluster.json_patch("Deployment", target.deployment, operations)
-        _log.info("%s: %s: %s", trial["metadata"]["name"], wanted.value, ", ".join(f"{o['op']} {o['path']}" for o in operations))
+        _log.info(
+            "%s: %s: %s",
+            trial["metadata"]["name"],
+            wanted.value,
+            ", ".join(f"{o['op']} {o['path']}" for o in operations),
+        )
         if wanted is not Desired.HOLD or record.applied:
             return record
         applied = replace(record, applied=True)
@@ -130,7 +157,9 @@ class Reconciler:
         return applied
 
     def _pause_first_pod(self, trial: Json, spec: TunerSpec, baseline: rollout.Baseline) -> None:
-        """Right after the template: wait for the candidate's first replica and pause. If this is missed, the next tick does it."""
+        """Right after the template: wait for the candidate's first replica and pause. If this is missed, the next
+        tick does it.
+        """
         meta, waited = trial["metadata"], 0.0
         while waited < _PAUSE_WAIT_SECONDS:
             target = read_target(self.cluster, meta["namespace"], spec.target_ref.name, pods=False)
@@ -191,7 +220,14 @@ class Reconciler:
         question = search_hash(spec)
         records = [record_of(t) for t in trials]
         ours = [record_of(t) for t in trials if t["metadata"].get("labels", {}).get(SEARCH_LABEL) == question]
-        ground = Ground(spec, replace(fleet, metrics_problem=observation_problem), ours, records, now, question in self.exhausted)
+        ground = Ground(
+            spec,
+            replace(fleet, metrics_problem=observation_problem),
+            ours,
+            records,
+            now,
+            (tuner["metadata"]["uid"], question) in self.exhausted,
+        )
         block = first_block(ground)
         suggestion = self.proposals.suggest(spec, target, fleet, ours) if fleet.configuration is not None else None
         situation = Situation(block=block, fleet=fleet, suggestion=suggestion)
@@ -233,7 +269,11 @@ class Reconciler:
         pods = refs(ready, tuner["metadata"]["namespace"], port)
         seconds = min(300.0, max(30.0, spec.rollout.measurement_seconds))
         observation, trouble = fleet_observation(source, pods, seconds, now)
-        return replace(fleet, observation=observation), trouble
+        if observation is None or configuration is None:
+            return replace(fleet, observation=observation), trouble
+        slo = spec.objective.slo
+        findings = diagnose(observation, configuration, Limits(slo.ttft_seconds, slo.tpot_seconds))
+        return replace(fleet, observation=observation, findings=findings), trouble
 
     def _begin(
         self,
@@ -245,12 +285,12 @@ class Reconciler:
         ours: Sequence[TrialRecord],
         question: str,
     ) -> Json | None:
-        """Create the next trial, baseline inside; nothing is written to the target yet. None: nothing is left to try."""
+        """Create the next trial, baseline inside; the target is not touched yet. None: nothing is left to try."""
         assert target.deployment is not None and fleet.configuration is not None  # no block means both are there
         key = f"{tuner['metadata']['namespace']}/{tuner['metadata']['name']}"
         proposal = self.proposals.next(key, spec, target, fleet, ours)
         if proposal is None:
-            self.exhausted.add(question)
+            self.exhausted.add((tuner["metadata"]["uid"], question))
             return None
         self._add_finalizer(tuner)
         baseline = rollout.Baseline.of(target.deployment, proposal.template)
@@ -263,7 +303,8 @@ class Reconciler:
         created = self.cluster.create("TuningTrial", tuner["metadata"]["namespace"], body)
         text = f"trial {created['metadata']['name']}: {proposal.configuration} ({proposal.origin})"
         if spec.mode == "Approve":
-            text += f"; approve with: kubectl annotate vt {tuner['metadata']['name']} {APPROVE_ANNOTATION}={created['metadata']['name']} --overwrite"
+            note = f"{APPROVE_ANNOTATION}={created['metadata']['name']}"
+            text += f"; approve with: kubectl annotate vt {tuner['metadata']['name']} {note} --overwrite"
         self.recorder.event(tuner, "TrialProposed", text)
         return created
 
@@ -286,14 +327,15 @@ class Reconciler:
 
     def _announce_tuner(self, tuner: Json, before: Json, status: Json) -> None:
         """An event when what holds it back changes, and when a recommendation appears."""
+
         def of(state: Json, kind: str) -> Json:
             return next((c for c in state.get("conditions") or () if c["type"] == kind), {})
 
-        for kind in ("Ready", "Stalled"):
+        for kind, good in (("Ready", "True"), ("Stalled", "False")):
             old, new = of(before, kind), of(status, kind)
-            if new and (old.get("status"), old.get("reason")) != (new["status"], new["reason"]):
-                bad = (kind == "Ready") == (new["status"] == "False")
-                self.recorder.event(tuner, new["reason"], new["message"], warning=bad)
+            turned = new and (old.get("status"), old.get("reason")) != (new["status"], new["reason"])
+            if turned and (new["status"] != good or (kind == "Ready" and old.get("status") != good)):
+                self.recorder.event(tuner, new["reason"], new["message"], warning=new["status"] != good)
         was, now = (s.get("recommendation") or {} for s in (before, status))
         if now and now.get("patch") != was.get("patch"):
             self.recorder.event(tuner, "Recommendation", f"{now['message']} Apply with: {now['patch']}")
@@ -304,7 +346,13 @@ class Reconciler:
             meta = tuner["spec"]
             safe = TunerSpec.parse({"targetRef": meta["targetRef"], "metrics": {"direct": {}}, "suspend": True})
             return self._trial_tick(tuner, safe, trials, active)
-        self._write_tuner(tuner, TunerSpec.parse({"targetRef": {"name": "unknown"}, "metrics": {"direct": {}}}), trials, None, Situation(spec_error=error))
+        self._write_tuner(
+            tuner,
+            TunerSpec.parse({"targetRef": {"name": "unknown"}, "metrics": {"direct": {}}}),
+            trials,
+            None,
+            Situation(spec_error=error),
+        )
         return BLOCKED_TICK
 
     def _add_finalizer(self, tuner: Json) -> None:
@@ -348,5 +396,9 @@ def _wish(tuner: Json, trial: Json, spec: TunerSpec) -> Wish:
 
 def search_hash(spec: TunerSpec) -> str:
     """Names the question the search answers; a changed question starts new counts of trials and patience."""
-    asked = [spec.search.model_dump(mode="json"), spec.objective.model_dump(mode="json"), spec.token_policy.model_dump(mode="json")]
+    asked = [
+        spec.search.model_dump(mode="json"),
+        spec.objective.model_dump(mode="json"),
+        spec.token_policy.model_dump(mode="json"),
+    ]
     return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:12]

@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from trimtab.errors import TrimtabError
-
 from trimtab_operator.cluster import Cluster
 
 Json = dict[str, Any]

@@ -9,14 +9,14 @@ from trimtab.engine.settings import Configuration
 from trimtab.judge.verdict import Kind, Verdict
 from trimtab.plan.record import Phase, TrialRecord
 from trimtab.plan.summary import percent
-
 from trimtab_operator.rollout import Baseline
 
 Json = dict[str, Any]
 
 #: label of a TuningTrial: the tuner it belongs to
 TUNER_LABEL: Final = "trimtab.dev/tuner"
-#: label of a TuningTrial: which question (search, objective, token policy) it answers; a changed question starts a new count
+#: label of a TuningTrial: which question (search, objective, token policy) it answers; a changed question starts a
+#: new count
 SEARCH_LABEL: Final = "trimtab.dev/search"
 _HISTORY_LIMIT: Final = 50
 
@@ -91,14 +91,18 @@ def status_of(record: TrialRecord, previous: Json, canary_pod: str, generation: 
         status["canaryPod"] = pod
     if record.verdict is not None:
         status["verdict"] = verdict_json(record.verdict)
-    status["conditions"] = conditions(_trial_conditions(record), previous.get("conditions") or [], generation, record.phase_since)
+    status["conditions"] = conditions(
+        _trial_conditions(record), previous.get("conditions") or [], generation, record.phase_since
+    )
     return status
 
 
 def settings_text(baseline: Configuration, candidate: Configuration) -> str:
     """What the candidate changes, short enough for a column."""
     changes = baseline.changes_to(candidate)
-    shown = (f"{n}={'default' if v is None else str(v).lower() if isinstance(v, bool) else v}" for n, v in changes.items())
+    shown = (
+        f"{n}={'default' if v is None else str(v).lower() if isinstance(v, bool) else v}" for n, v in changes.items()
+    )
     return " ".join(shown) or "(no change)"
 
 
@@ -115,7 +119,11 @@ def _history(record: TrialRecord, previous: Json) -> list[Json]:
 
 def verdict_json(verdict: Verdict) -> Json:
     out: Json = {"kind": verdict.kind.value, "reason": verdict.reason, "message": verdict.message}
-    for key, value in (("gainPercent", verdict.gain), ("gainLowPercent", verdict.gain_low), ("gainHighPercent", verdict.gain_high)):
+    for key, value in (
+        ("gainPercent", verdict.gain),
+        ("gainLowPercent", verdict.gain_low),
+        ("gainHighPercent", verdict.gain_high),
+    ):
         if value is not None:
             out[key] = round(value * 100, 4)
     if verdict.score is not None:
@@ -129,7 +137,9 @@ def verdict_json(verdict: Verdict) -> Json:
 def _verdict_of(stored: Json | None) -> Verdict | None:
     if not stored:
         return None
-    share = {k: stored[f"{k}Percent"] / 100 if f"{k}Percent" in stored else None for k in ("gain", "gainLow", "gainHigh")}
+    share = {
+        k: stored[f"{k}Percent"] / 100 if f"{k}Percent" in stored else None for k in ("gain", "gainLow", "gainHigh")
+    }
     return Verdict(
         kind=Kind(stored["kind"]),
         reason=stored["reason"],
@@ -157,14 +167,34 @@ def conditions(wanted: list[tuple[str, str, str, str]], before: list[Json], gene
         old = known.get(kind)
         same = old is not None and old["status"] == status
         since = old["lastTransitionTime"] if old is not None and same else rfc3339(now).split(".")[0] + "Z"
-        out.append({"type": kind, "status": status, "reason": reason, "message": message[:1024], "lastTransitionTime": since, "observedGeneration": generation})
+        out.append(
+            {
+                "type": kind,
+                "status": status,
+                "reason": reason,
+                "message": message[:1024],
+                "lastTransitionTime": since,
+                "observedGeneration": generation,
+            }
+        )
     return out
 
 
 def new_trial(
-    tuner: Json, number: int, baseline: Baseline, replicas: int, before: Configuration, candidate: Configuration, origin: str, *, approval: bool, search: str
+    tuner: Json,
+    number: int,
+    baseline: Baseline,
+    replicas: int,
+    before: Configuration,
+    candidate: Configuration,
+    origin: str,
+    *,
+    approval: bool,
+    search: str,
 ) -> Json:
-    """A TuningTrial: owned by its tuner, with the baseline inside, so that it exists before the first write to the target."""
+    """A TuningTrial: owned by its tuner, with the baseline inside, so that it exists before the first write to the
+    target.
+    """
     meta = tuner["metadata"]
     return {
         "apiVersion": tuner["apiVersion"],
@@ -174,7 +204,14 @@ def new_trial(
             "namespace": meta["namespace"],
             "labels": {TUNER_LABEL: meta["name"], SEARCH_LABEL: search},
             "ownerReferences": [
-                {"apiVersion": tuner["apiVersion"], "kind": tuner["kind"], "name": meta["name"], "uid": meta["uid"], "controller": True, "blockOwnerDeletion": True}
+                {
+                    "apiVersion": tuner["apiVersion"],
+                    "kind": tuner["kind"],
+                    "name": meta["name"],
+                    "uid": meta["uid"],
+                    "controller": True,
+                    "blockOwnerDeletion": True,
+                }
             ],
         },
         "spec": {

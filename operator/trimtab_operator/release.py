@@ -1,4 +1,6 @@
-"""Before an uninstall: suspend tuners whose trial is in flight and wait for their rollbacks. The running operator does the work."""
+"""Before an uninstall: suspend tuners whose trial is in flight and wait for their rollbacks. The running operator
+does the work.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,6 @@ import logging
 from collections.abc import Callable, Sequence
 
 from trimtab.errors import TargetConflict
-
 from trimtab_operator.cluster import Cluster
 from trimtab_operator.records import record_of
 
@@ -14,7 +15,11 @@ _log = logging.getLogger(__name__)
 
 
 def release_all(
-    cluster: Cluster, namespaces: Sequence[str], timeout_seconds: float, monotonic: Callable[[], float], sleep: Callable[[float], None]
+    cluster: Cluster,
+    namespaces: Sequence[str],
+    timeout_seconds: float,
+    monotonic: Callable[[], float],
+    sleep: Callable[[float], None],
 ) -> list[str]:
     """Names (namespace/trial) of what is still in flight when time is up; empty when all is rolled back."""
     end = monotonic() + timeout_seconds

@@ -1,8 +1,9 @@
-"""The paused-rollout canary, as pure functions: Deployment, ReplicaSets and pods in; a view and the next JSON patch out.
+"""The paused-rollout canary, as pure functions: Deployment, ReplicaSets, pods in; a view and the next JSON patch out.
 
 Hazards, each seen on a real Deployment controller (1.36):
-- the pause must land after the new ReplicaSet has its first replica (a paused Deployment creates none) and before a second moves;
-  `minReadySeconds` is raised in the same patch as the template, so a killed operator has that long to come back and pause;
+- the pause must land after the new ReplicaSet has its first replica (a paused Deployment creates none) and before a
+  second moves; `minReadySeconds` is raised in the same patch as the template, so a killed operator has that long to
+  come back and pause;
 - with maxSurge 0 the new ReplicaSet is made with 0 replicas, then an old one goes, then the new one gets its first;
 - a restored template reuses the old ReplicaSet: pods that never moved are not touched;
 - `Recreate` must be narrowed to RollingUpdate for the trial, or the patch would stop every pod.
@@ -23,14 +24,14 @@ Json = dict[str, Any]
 
 #: annotation on the Deployment while a trial holds it; its value is the TuningTrial's name
 TRIAL_ANNOTATION: Final = "trimtab.dev/trial"
-#: how long a new pod must be ready before the controller may move the next one, while a trial holds the Deployment
+#: while a trial holds the Deployment: how long a new pod must be ready before the controller may move the next one
 HOLD_MIN_READY_SECONDS: Final = 30
 _HASH_LABEL: Final = "pod-template-hash"
 
 
 @dataclass(frozen=True)
 class Baseline:
-    """What the target was before the first write, and the candidate's template. Kept in the trial's (immutable) spec."""
+    """What the target was before the first write, and the candidate's template. Kept in the trial's immutable spec."""
 
     deployment_uid: str
     template: Json
@@ -95,7 +96,9 @@ def whose(deployment: Json | None, baseline: Baseline) -> Template:
     return Template.CANDIDATE if template == baseline.candidate else Template.FOREIGN
 
 
-def view(deployment: Json | None, replica_sets: Sequence[Json], pods: Sequence[Json], baseline: Baseline, container: str) -> TargetView:
+def view(
+    deployment: Json | None, replica_sets: Sequence[Json], pods: Sequence[Json], baseline: Baseline, container: str
+) -> TargetView:
     """The target in a trial's terms."""
     template = whose(deployment, baseline)
     if deployment is None or template is Template.MISSING:
@@ -130,14 +133,24 @@ def _template_of(replica_set: Json) -> Json:
 
 def owned_by(objects: Sequence[Json], uids: set[str]) -> list[Json]:
     """Those whose controller is one of `uids`."""
-    return [o for o in objects if any(r.get("controller") and r["uid"] in uids for r in o["metadata"].get("ownerReferences") or ())]
+    return [
+        o
+        for o in objects
+        if any(r.get("controller") and r["uid"] in uids for r in o["metadata"].get("ownerReferences") or ())
+    ]
 
 
 def pod_views(pods: Sequence[Json], replica_sets: Sequence[Json], container: str) -> tuple[PodView, ...]:
     """Living pods of these ReplicaSets, by name. Terminating ones are on their way out and count for nothing."""
     uids = {rs["metadata"]["uid"] for rs in replica_sets}
-    alive = [p for p in owned_by(pods, uids) if not p["metadata"].get("deletionTimestamp") and (p.get("status") or {}).get("phase") != "Failed"]
-    views = (PodView(p["metadata"]["name"], (p.get("status") or {}).get("podIP"), pod_health(p, container)) for p in alive)
+    alive = [
+        p
+        for p in owned_by(pods, uids)
+        if not p["metadata"].get("deletionTimestamp") and (p.get("status") or {}).get("phase") != "Failed"
+    ]
+    views = (
+        PodView(p["metadata"]["name"], (p.get("status") or {}).get("podIP"), pod_health(p, container)) for p in alive
+    )
     return tuple(sorted(views, key=lambda v: v.name))
 
 
@@ -172,7 +185,9 @@ def _scheduled(status: Json) -> bool:
 def next_patch(
     desired: Desired, deployment: Json, replica_sets: Sequence[Json], baseline: Baseline, trial: str, max_surge: int
 ) -> list[Json]:
-    """The JSON patch operations that bring the Deployment one step nearer to `desired`; empty when nothing is to be written."""
+    """The JSON patch operations that bring the Deployment one step nearer to `desired`; empty when nothing is to be
+    written.
+    """
     table: dict[Desired, Callable[[], list[Json]]] = {
         Desired.KEEP: list,
         Desired.HOLD: lambda: _hold(deployment, replica_sets, baseline, trial, max_surge),
@@ -219,8 +234,13 @@ def _restore(deployment: Json, baseline: Baseline, trial: str, max_surge: int) -
     operations: list[Json] = []
     if spec["template"] == baseline.candidate:
         operations += [{"op": "replace", "path": "/spec/template", "value": baseline.template}]
-        if not _marked(deployment):  # after a promotion the owner's own strategy is back: narrow it again for the way home
-            operations += [*_annotate(deployment, trial), {"op": "add", "path": "/spec/strategy", "value": narrowed(max_surge)}]
+        if not _marked(
+            deployment
+        ):  # after a promotion the owner's own strategy is back: narrow it again for the way home
+            operations += [
+                *_annotate(deployment, trial),
+                {"op": "add", "path": "/spec/strategy", "value": narrowed(max_surge)},
+            ]
     if spec.get("paused") and _marked(deployment):
         operations += [*_min_ready(deployment, baseline), {"op": "remove", "path": "/spec/paused"}]
     if operations:
@@ -229,7 +249,9 @@ def _restore(deployment: Json, baseline: Baseline, trial: str, max_surge: int) -
 
 
 def _give_back(deployment: Json, baseline: Baseline, max_surge: int) -> list[Json]:
-    """Remove Trimtab's marks: annotation, pause, narrowed strategy. A strategy that someone else changed meanwhile stays."""
+    """Remove Trimtab's marks: annotation, pause, narrowed strategy. A strategy that someone else changed meanwhile
+    stays.
+    """
     if not _marked(deployment):
         return []
     spec = deployment["spec"]
@@ -289,8 +311,16 @@ def stable_seconds(deployment: Json, pods: Sequence[Json], now: float) -> float:
     """Seconds since the last change of the Deployment's conditions or of a pod's readiness; 0 when nothing is known."""
     from trimtab_operator.records import unix
 
-    changes = [c.get("lastTransitionTime") for c in (deployment.get("status") or {}).get("conditions") or () if c["type"] == "Available"]
+    changes = [
+        c.get("lastTransitionTime")
+        for c in (deployment.get("status") or {}).get("conditions") or ()
+        if c["type"] == "Available"
+    ]
     for pod in pods:
-        changes += [c.get("lastTransitionTime") for c in (pod.get("status") or {}).get("conditions") or () if c["type"] == "Ready"]
+        changes += [
+            c.get("lastTransitionTime")
+            for c in (pod.get("status") or {}).get("conditions") or ()
+            if c["type"] == "Ready"
+        ]
     times = [unix(c) for c in changes if c]
     return max(0.0, now - max(times)) if times else 0.0

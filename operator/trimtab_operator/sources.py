@@ -10,14 +10,15 @@ from trimtab.observe.prometheus import PrometheusSource
 from trimtab.observe.samples import MetricsSource
 from trimtab.observe.scrape import ScrapeSource
 from trimtab.plan.spec import Metrics, TunerSpec
-
 from trimtab_operator.cluster import Cluster
 
 Json = dict[str, Any]
 
 
 class Sources:
-    """Thread-safe cache of sources. Credentials are read when a source is made; a refused source is made anew the next time."""
+    """Thread-safe cache of sources. Credentials are read when a source is made; a refused source is made anew the
+    next time.
+    """
 
     def __init__(self, cluster: Cluster, clock: Callable[[], float]) -> None:
         self._cluster, self._clock = cluster, clock
@@ -49,7 +50,9 @@ class Sources:
     def _make(self, namespace: str, spec: TunerSpec) -> MetricsSource:
         if spec.metrics.direct is not None:
             direct = spec.metrics.direct
-            return ScrapeSource(interval_seconds=direct.interval_seconds, timeout_seconds=direct.timeout_seconds, clock=self._clock)
+            return ScrapeSource(
+                interval_seconds=direct.interval_seconds, timeout_seconds=direct.timeout_seconds, clock=self._clock
+            )
         prometheus = spec.metrics.prometheus
         assert prometheus is not None  # the spec's validator: exactly one
         token = ca = None
@@ -57,4 +60,6 @@ class Sources:
             token = self._cluster.secret_value(namespace, secret.name, secret.key)
         if (bundle := prometheus.ca_config_map_ref) is not None:
             ca = self._cluster.config_map_value(namespace, bundle.name, bundle.key)
-        return PrometheusSource(prometheus.url, timeout_seconds=prometheus.timeout_seconds, bearer_token=token, ca_pem=ca)
+        return PrometheusSource(
+            prometheus.url, timeout_seconds=prometheus.timeout_seconds, bearer_token=token, ca_pem=ca
+        )

@@ -1,4 +1,6 @@
-"""The target as read from the API server in one go: Deployment, its ReplicaSets and pods, and the engine in its template."""
+"""The target as read from the API server in one go: Deployment, its ReplicaSets and pods, and the engine in its
+template.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,6 @@ from trimtab.engine.command import EngineCommand, parse_template
 from trimtab.engine.settings import Configuration
 from trimtab.errors import EngineError, InputError
 from trimtab.plan.record import PodView, TargetView
-
 from trimtab_operator import rollout
 from trimtab_operator.cluster import Cluster
 
@@ -74,6 +75,11 @@ def _selector(selector: Json) -> str:
     parts = [f"{k}={v}" for k, v in (selector.get("matchLabels") or {}).items()]
     for e in selector.get("matchExpressions") or ():
         operator, values = e["operator"], ",".join(e.get("values") or ())
-        table = {"In": f"{e['key']} in ({values})", "NotIn": f"{e['key']} notin ({values})", "Exists": e["key"], "DoesNotExist": f"!{e['key']}"}
+        table = {
+            "In": f"{e['key']} in ({values})",
+            "NotIn": f"{e['key']} notin ({values})",
+            "Exists": e["key"],
+            "DoesNotExist": f"!{e['key']}",
+        }
         parts.append(table[operator])
     return ",".join(parts)

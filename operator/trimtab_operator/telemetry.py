@@ -10,7 +10,16 @@ class Telemetry:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.reconcile_seconds = Histogram("trimtab_reconcile_seconds", "Seconds of one reconcile of one VLLMTuner", registry=self.registry)
-        self.errors = Counter("trimtab_reconcile_errors", "Reconciles that ended with an error", ["reason"], registry=self.registry)
+        self.reconcile_seconds = Histogram(
+            "trimtab_reconcile_seconds", "Seconds of one reconcile of one VLLMTuner", registry=self.registry
+        )
+        self.errors = Counter(
+            "trimtab_reconcile_errors", "Reconciles that ended with an error", ["reason"], registry=self.registry
+        )
         self.leader = Gauge("trimtab_leader", "1 while this process holds the lease", registry=self.registry)
-        self.last_event = Gauge("trimtab_last_event_timestamp_seconds", "Unix time of the last watch event", ["kind"], registry=self.registry)
+        self.last_event = Gauge(
+            "trimtab_last_event_timestamp_seconds",
+            "Unix time of the last watch event",
+            ["kind"],
+            registry=self.registry,
+        )

@@ -1,4 +1,6 @@
-"""The VLLMTuner's status, whole, from records and what was seen. Pure; says the same thing for the same input, so ticks without news write nothing."""
+"""The VLLMTuner's status, whole, from records and what was seen. Pure; says the same thing for the same input, so
+ticks without news write nothing.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,6 @@ from trimtab.plan.preconditions import Block, FleetView, restarts_within_day
 from trimtab.plan.record import TrialRecord
 from trimtab.plan.spec import TunerSpec
 from trimtab.plan.summary import TunerPhase, percent, tally, tuner_phase
-
 from trimtab_operator.proposals import Suggestion
 from trimtab_operator.records import conditions
 
@@ -32,7 +33,12 @@ class Situation:
 
 
 def tuner_status(
-    tuner: Json, spec: TunerSpec, records: Sequence[TrialRecord], active: TrialRecord | None, situation: Situation, now: float
+    tuner: Json,
+    spec: TunerSpec,
+    records: Sequence[TrialRecord],
+    active: TrialRecord | None,
+    situation: Situation,
+    now: float,
 ) -> Json:
     before: Json = tuner.get("status") or {}
     generation = tuner["metadata"].get("generation", 1)
@@ -58,7 +64,12 @@ def tuner_status(
         status["bestGainPercent"] = round(counts.best_gain * 100, 2)
     if active is not None:
         status["currentTrial"] = active.name
-    for key in ("finding", "findings", "configuration", "recommendation"):  # a trial in flight keeps what was last found
+    for key in (
+        "finding",
+        "findings",
+        "configuration",
+        "recommendation",
+    ):  # a trial in flight keeps what was last found
         if key in before:
             status[key] = before[key]
     if situation.fleet is not None:
@@ -89,7 +100,10 @@ def _same_advice(shown: Json, new: Json) -> bool:
     if shown.keys() != new.keys():
         return False
     return all(
-        shown[k] == new[k] if isinstance(new[k], bool) else max(shown[k], new[k]) <= _SAME_ADVICE * min(shown[k], new[k]) for k in new
+        shown[k] == new[k]
+        if isinstance(new[k], bool)
+        else max(shown[k], new[k]) <= _SAME_ADVICE * min(shown[k], new[k])
+        for k in new
     )
 
 
@@ -127,7 +141,13 @@ def _conditions(spec: TunerSpec, active: TrialRecord | None, situation: Situatio
             ("Progressing", "True", active.phase.value, f"{active.name}: {active.message}"),
             ("Stalled", "False", "TrialInFlight", ""),
         ]
-    why = "suspended; set spec.suspend: false to go on" if spec.suspend else block.message if block else "next trial is due"
+    why = (
+        "suspended; set spec.suspend: false to go on"
+        if spec.suspend
+        else block.message
+        if block
+        else "next trial is due"
+    )
     idle = ("Progressing", "False", "Suspended" if spec.suspend else block.reason if block else "Idle", why)
     if block is not None and block.hard:
         ready = ("Ready", "False", block.reason, block.message) if block.reason in _NOT_READY else _READY

@@ -1,4 +1,4 @@
-"""The one tree of errors. Each class says what the user should do; the operator maps it once to a condition and a delay.
+"""The one tree of errors. Each says what the user should do; the operator maps it once to a condition and a delay.
 
 TrimtabError
 |-- InputError              a person gave something wrong: names the field and the fix
@@ -22,7 +22,9 @@ from __future__ import annotations
 
 
 class TrimtabError(Exception):
-    """Base of all. `str(error)` is what happened; `hint` is what the user should do about it; `reason` is a stable CamelCase name."""
+    """Base of all. `str(error)` is what happened; `hint` is what the user should do about it; `reason` is a stable
+    CamelCase name.
+    """
 
     hint: str = "See the log of the operator."
     #: seconds after which trying again makes sense; None where only a person can help
@@ -68,7 +70,7 @@ class EngineError(TrimtabError):
 class EngineNotFound(EngineError):
     """No container of the pod runs vLLM in a form Trimtab can read, or more than one does."""
 
-    hint = "Name the container in spec.targetRef.container, and see docs/targets.md for the command-line shapes that are read."
+    hint = "Name the container in spec.targetRef.container; docs/targets.md lists the command-line shapes that are read."
 
 
 class RewriteRefused(EngineError):

@@ -1,7 +1,9 @@
 """Write the cluster's annotated pods as a Prometheus file_sd list, with the meta labels that kubernetes_sd_configs has.
 
-Debian's Prometheus is built without Kubernetes discovery. This runs beside it, on the standard library alone, and lists pods once a
-second with the pod's own service account. The file is replaced at once (rename), and only when it changed; Prometheus watches it.
+Debian's Prometheus is built without Kubernetes discovery. This runs beside it, on the standard library alone, and
+lists pods once a
+second with the pod's own service account. The file is replaced at once (rename), and only when it changed; Prometheus
+watches it.
 """
 
 import json

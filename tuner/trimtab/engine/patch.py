@@ -109,23 +109,29 @@ def _test(path: str, at: int, value: str) -> Operation:
 
 
 def paste_ready(before: Mapping[str, Any], after: Mapping[str, Any], name: str, namespace: str) -> str:
-    """A `kubectl patch` command, then the container's new lists as comment lines.
+    """`patch_command`, then the container's new lists as comment lines."""
+    changed = next(iter(_changed(before, after)), None)
+    if changed is None:
+        return "# Nothing to change.\n"
+    comments = [f"# {line}" for line in snippet(before, after).splitlines()]
+    where = f"# spec.template.spec.{changed[0]}[{changed[1]}] then has:"
+    return "\n".join((patch_command(before, after, name, namespace), where, *comments)) + "\n"
 
-    Where the command would show an API key, it is left out and the text says so.
+
+def patch_command(before: Mapping[str, Any], after: Mapping[str, Any], name: str, namespace: str) -> str:
+    """One `kubectl patch` line; where it would show an API key it is left out and the text says so; "" if nothing
+    changes.
     """
     operations = json_patch(before, after)
     if not operations:
-        return "# Nothing to change.\n"
-    group, index, _, container = next(iter(_changed(before, after)))
+        return ""
+    container = next(iter(_changed(before, after)))[3]
     secrets = _secrets(before, container.get("name")) | _secrets(after, container.get("name"))
     if any(secret in text for text in _texts(operations) for secret in secrets):
-        command = "# The script holds an API key, which is not shown. Make this change in the manifest by hand:"
-    else:
-        patch = json.dumps(operations, separators=(",", ":")).replace("'", "\\u0027")
-        target = f"{shlex.quote(name)} --namespace {shlex.quote(namespace)}"
-        command = f"kubectl patch deployment {target} --type=json -p {shlex.quote(patch)}"
-    comments = [f"# {line}" for line in snippet(before, after).splitlines()]
-    return "\n".join((command, f"# spec.template.spec.{group}[{index}] then has:", *comments)) + "\n"
+        return "# The script holds an API key, which is not shown. Make this change in the manifest by hand:"
+    patch = json.dumps(operations, separators=(",", ":")).replace("'", "\\u0027")
+    target = f"{shlex.quote(name)} --namespace {shlex.quote(namespace)}"
+    return f"kubectl patch deployment {target} --type=json -p {shlex.quote(patch)}"
 
 
 def snippet(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:

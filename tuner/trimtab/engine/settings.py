@@ -1,7 +1,9 @@
 """The settings that Trimtab tunes, and `Configuration`, an immutable set of them.
 
-One place for names: the Python name is vLLM's own argument name (`max_num_seqs`), the CRD uses camelCase (`maxNumSeqs`).
-Defaults differ by vLLM version and device memory (vLLM 0.32 `EngineArgs`), so an absent setting is *unknown*, not a number.
+One place for names: the Python name is vLLM's own argument name (`max_num_seqs`), the CRD uses camelCase
+(`maxNumSeqs`).
+Defaults differ by vLLM version and device memory (vLLM 0.32 `EngineArgs`), so an absent setting is *unknown*, not a
+number.
 """
 
 from __future__ import annotations

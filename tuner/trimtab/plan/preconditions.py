@@ -51,7 +51,9 @@ class FleetView:
 
 @dataclass(frozen=True)
 class Ground:
-    """What the checks look at. `history` holds this search's ended trials, oldest first; `recent` every trial of the last day."""
+    """What the checks look at. `history` holds this search's ended trials, oldest first; `recent` every trial of the
+    last day.
+    """
 
     spec: TunerSpec
     fleet: FleetView
@@ -63,7 +65,11 @@ class Ground:
 
 def _target(g: Ground) -> Block | None:
     name = g.spec.target_ref.name
-    return None if g.fleet.exists else Block("TargetNotFound", f"Deployment {name} does not exist in this namespace", hard=True)
+    return (
+        None
+        if g.fleet.exists
+        else Block("TargetNotFound", f"Deployment {name} does not exist in this namespace", hard=True)
+    )
 
 
 def _engine(g: Ground) -> Block | None:
@@ -77,14 +83,21 @@ def _metrics(g: Ground) -> Block | None:
 def _owner(g: Ground) -> Block | None:
     if not g.fleet.owner:
         return None
-    return Block("OwnedByOther", f"{g.fleet.owner} owns the Deployment and would undo a live change; apply the recommendation there", hard=True)
+    return Block(
+        "OwnedByOther",
+        f"{g.fleet.owner} owns the Deployment and would undo a live change; apply the recommendation there",
+        hard=True,
+    )
 
 
 def _reverted(g: Ground) -> Block | None:
     last = g.history[-1] if g.history else None
     if last is None or last.verdict is None or last.verdict.reason != "Reverted":
         return None
-    text = f"trial {last.name} was reverted by the target's owner; apply changes at their source, or change spec.search to try again"
+    text = (
+        f"trial {last.name} was reverted by the target's owner; apply changes at their source, or "
+        "change spec.search to try again"
+    )
     return Block("OwnerReverts", text, hard=True)
 
 
@@ -113,7 +126,9 @@ def _traffic(g: Ground) -> Block | None:
     rate = g.fleet.observation.arrivals_per_second if g.fleet.observation else None
     if rate is None:
         return Block("NoData", "the request rate is not known yet")
-    return None if rate >= need else Block("TooLittleTraffic", f"less than {need:g} requests/s: too little for a verdict")
+    return (
+        None if rate >= need else Block("TooLittleTraffic", f"less than {need:g} requests/s: too little for a verdict")
+    )
 
 
 def _broken(g: Ground) -> Block | None:
@@ -144,10 +159,14 @@ def _window(g: Ground) -> Block | None:
 
 def _budget(g: Ground) -> Block | None:
     spent, limit = restarts_within_day(g.recent, g.now), g.spec.rollout.max_restarts_per_day
-    need = g.fleet.replicas + 1  # a promotion that must be taken back costs more; that risk is accepted, safety has no budget
+    need = (
+        g.fleet.replicas + 1
+    )  # a promotion that must be taken back costs more; that risk is accepted, safety has no budget
     if spent + need <= limit:
         return None
-    return Block("RestartBudgetSpent", f"{spent} pod restarts in 24 h, a trial may need {need} more, the limit is {limit}")
+    return Block(
+        "RestartBudgetSpent", f"{spent} pod restarts in 24 h, a trial may need {need} more, the limit is {limit}"
+    )
 
 
 def _cooldown(g: Ground) -> Block | None:
@@ -158,7 +177,8 @@ def _cooldown(g: Ground) -> Block | None:
 
 #: in this order; the first that blocks is shown
 CHECKS: Final[tuple[Callable[[Ground], Block | None], ...]] = (
-    _target, _engine, _metrics, _owner, _reverted, _replicas, _converged, _health, _broken, _traffic, _window, _budget, _cooldown,
+    _target, _engine, _metrics, _owner, _reverted, _replicas, _converged,
+    _health, _broken, _traffic, _window, _budget, _cooldown,
 )  # fmt: skip
 
 

@@ -1,4 +1,6 @@
-"""What the state machine remembers (`TrialRecord`, kept in the TuningTrial's status) and what it sees (`TargetView`, `Evidence`)."""
+"""What the state machine remembers (`TrialRecord`, kept in the TuningTrial's status) and what it sees (`TargetView`,
+`Evidence`).
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ SERVING = frozenset({Phase.WARMING_UP, Phase.MEASURING, Phase.CONFIRMING})
 
 
 class Desired(StrEnum):
-    """What the target should look like. A pure function of the phase, so that a killed operator repeats itself safely."""
+    """What the target should look like. A pure function of the phase, so that a killed operator repeats itself
+    safely.
+    """
 
     KEEP = "Keep"  # do not touch
     HOLD = "Hold"  # one pod of the candidate beside the old ones, rollout paused
@@ -120,7 +124,9 @@ class TargetView:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Metrics for the phase at hand. None is "not known"; `metrics_ok` says whether canary and control gave fresh samples."""
+    """Metrics for the phase at hand. None is "not known"; `metrics_ok` says whether canary and control gave fresh
+    samples.
+    """
 
     metrics_ok: bool = False
     problem: str = ""

@@ -1,4 +1,6 @@
-"""`TunerSpec`: the spec of a VLLMTuner as a checked model. The CRD in crds/ is its twin; a test keeps defaults and limits equal."""
+"""`TunerSpec`: the spec of a VLLMTuner as a checked model. The CRD in crds/ is its twin; a test keeps defaults and
+limits equal.
+"""
 
 from __future__ import annotations
 
@@ -113,7 +115,9 @@ class Search(_Model):
 
 
 class TokenPolicy(_Model):
-    """The token cap (`--override-generation-config`): default and silent hard cap of generated tokens. Absent: left alone."""
+    """The token cap (`--override-generation-config`): default and silent hard cap of generated tokens. Absent: left
+    alone.
+    """
 
     max_new_tokens: IntegerRange | None = None
 
@@ -139,7 +143,11 @@ class Window(_Model):
         """Whether `now` (unix seconds) is inside; an overnight window belongs to the day on which it starts."""
         local = datetime.fromtimestamp(now, ZoneInfo(self.time_zone))
         names: tuple[Weekday, ...] = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-        start, end, at = time.fromisoformat(self.start), time.fromisoformat(self.end), local.time().replace(second=0, microsecond=0)
+        start, end, at = (
+            time.fromisoformat(self.start),
+            time.fromisoformat(self.end),
+            local.time().replace(second=0, microsecond=0),
+        )
         today, yesterday = names[local.weekday()], names[local.weekday() - 1]
         if start <= end:
             return today in self.days and start <= at <= end
@@ -200,7 +208,9 @@ class Preconditions(_Model):
 
 
 class Storage(_Model):
-    """Where the Optuna study lives. It is memory and may be lost. Absent: a journal file in the operator's data volume."""
+    """Where the Optuna study lives. It is memory and may be lost. Absent: a journal file in the operator's data
+    volume.
+    """
 
     url: str | None = None
 

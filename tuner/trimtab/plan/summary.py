@@ -59,7 +59,11 @@ def tuner_phase(spec: TunerSpec, trial: TrialRecord | None, block: Block | None,
     if spec.suspend:
         return TunerPhase.SUSPENDED
     if block is not None and block.hard:
-        return TunerPhase.RECOMMENDED if recommended and block.reason in ("OwnedByOther", "OwnerReverts", "TooFewReplicas") else TunerPhase.PENDING
+        return (
+            TunerPhase.RECOMMENDED
+            if recommended and block.reason in ("OwnedByOther", "OwnerReverts", "TooFewReplicas")
+            else TunerPhase.PENDING
+        )
     if spec.mode == "Recommend":
         return TunerPhase.RECOMMENDED if recommended else TunerPhase.OBSERVING
     if block is not None and block.reason == "Converged":

@@ -1,7 +1,8 @@
 """The trial's state machine: one function per phase, a table from phase to function.
 
 `advance(spec, record, view, evidence, wish, now)` gives the next record. The shell persists it *before* it acts on it, and what it
-then does to the target follows from the phase alone (`desired`). So a kill between any two writes repeats a step, never skips one.
+then does to the target follows from the phase alone (`desired`). So a kill between any two writes repeats a step,
+never skips one.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ class Situation:
 
 
 def desired(phase: Phase, template: Template) -> Desired:
-    """What the target should look like in `phase`, given whose template it carries. Foreign templates are never overwritten."""
+    """What the target should look like in `phase`, given whose template it carries. Foreign templates are never
+    overwritten.
+    """
     if phase in ENDED or phase is Phase.AWAITING_APPROVAL or template is Template.MISSING:
         return Desired.KEEP
     if template is Template.FOREIGN:
@@ -124,16 +127,23 @@ def _outside(at: Situation) -> TrialRecord | None:
         text = "the target's owner put the old pod template back during the trial; Trimtab does not fight over it"
         return roll_back(at, _verdict(Kind.INCONCLUSIVE, "Reverted", text))
     if view.replicas != r.replicas:
-        text = f"replicas went from {r.replicas} to {view.replicas} during the trial, so canary and control saw different loads"
+        text = (
+            f"replicas went from {r.replicas} to {view.replicas} during the trial, so canary and "
+            "control saw different loads"
+        )
         return roll_back(at, _verdict(Kind.INCONCLUSIVE, "ReplicasChanged", text))
     return None
 
 
 def _foreign(at: Situation) -> TrialRecord:
     """Someone changed the pod template: give back what is ours, then end. Never write over their change."""
-    text = "the pod template was changed by someone else during the trial; their change stays, Trimtab's marks are removed"
+    text = (
+        "the pod template was changed by someone else during the trial; their change stays, Trimtab's marks are removed"
+    )
     if at.record.phase is not Phase.AWAITING_APPROVAL and at.view.held:
-        return at.record.to(Phase.ROLLING_BACK, at.now, text, verdict=_verdict(Kind.INCONCLUSIVE, "ExternalChange", text))
+        return at.record.to(
+            Phase.ROLLING_BACK, at.now, text, verdict=_verdict(Kind.INCONCLUSIVE, "ExternalChange", text)
+        )
     return _cancel(at, "ExternalChange", text)
 
 
@@ -146,7 +156,12 @@ def roll_back(at: Situation, verdict: Verdict, *, infeasible: bool = False) -> T
     """Begin the way back; counts the pods that must be started anew for it."""
     moved = len(at.view.canary) if at.view.template is Template.CANDIDATE else 0
     return at.record.to(
-        Phase.ROLLING_BACK, at.now, verdict.message, verdict=verdict, infeasible=infeasible, restarts=at.record.restarts + moved
+        Phase.ROLLING_BACK,
+        at.now,
+        verdict.message,
+        verdict=verdict,
+        infeasible=infeasible,
+        restarts=at.record.restarts + moved,
     )
 
 
@@ -184,7 +199,9 @@ def _starting(at: Situation) -> TrialRecord:
         text = f"no canary pod appeared within {deadline:.0f} s (quota, no room on a node, or an admission policy)"
         return roll_back(at, _verdict(Kind.ERROR, "NoCanary", text))
     if r.held and at.view.canary and all(p.health.ready for p in at.view.canary):
-        return r.to(Phase.WARMING_UP, at.now, f"canary {at.view.canary[0].name} is ready; warming up", metrics_seen_at=at.now)
+        return r.to(
+            Phase.WARMING_UP, at.now, f"canary {at.view.canary[0].name} is ready; warming up", metrics_seen_at=at.now
+        )
     return r
 
 
@@ -208,7 +225,10 @@ def _serving_trouble(at: Situation) -> TrialRecord | None:
             return _breach(at, breach)
     seen = at.record.metrics_seen_at or at.record.phase_since
     if at.now - seen > at.spec.guardrails.max_metrics_gap_seconds:
-        text = f"no metrics for {at.now - seen:.0f} s ({at.evidence.problem or 'no fresh samples'}); nothing unwatched stays in traffic"
+        text = (
+            f"no metrics for {at.now - seen:.0f} s ({at.evidence.problem or 'no fresh samples'}); "
+            "nothing unwatched stays in traffic"
+        )
         return roll_back(at, _verdict(Kind.ERROR, "MetricsLost", text))
     return None
 
@@ -217,7 +237,9 @@ def _warming_up(at: Situation) -> TrialRecord:
     if trouble := _serving_trouble(at):
         return trouble
     if at.in_phase >= at.spec.rollout.warmup_seconds:
-        return at.record.to(Phase.MEASURING, at.now, "measuring canary against control", measure_from=at.now, evaluations=0)
+        return at.record.to(
+            Phase.MEASURING, at.now, "measuring canary against control", measure_from=at.now, evaluations=0
+        )
     return at.record
 
 
@@ -233,11 +255,19 @@ def _measuring(at: Situation) -> TrialRecord:
     verdict = _evaluate(at)
     last = at.now - start >= rollout.max_measurement_seconds
     if verdict.kind is Kind.BETTER and rollout.confirmation_seconds > 0:
-        return r.to(Phase.CONFIRMING, at.now, f"{verdict.message}; measuring again before promotion", confirm_from=at.now, verdict=verdict)
+        return r.to(
+            Phase.CONFIRMING,
+            at.now,
+            f"{verdict.message}; measuring again before promotion",
+            confirm_from=at.now,
+            verdict=verdict,
+        )
     if verdict.kind is Kind.BETTER:
         return _promote(at, verdict)
     if verdict.kind is Kind.INCONCLUSIVE and not last:
-        return replace(r, evaluations=r.evaluations + 1, verdict=verdict, message=f"{verdict.message}; measuring longer")
+        return replace(
+            r, evaluations=r.evaluations + 1, verdict=verdict, message=f"{verdict.message}; measuring longer"
+        )
     return roll_back(at, verdict)
 
 
@@ -248,7 +278,9 @@ def _measure_again(at: Situation, start: float) -> TrialRecord | None:
         return None
     if at.record.remeasured < MAX_REMEASURE:
         text = f"samples cover only {covered:.0f} of {at.now - start:.0f} s; measuring anew"
-        return at.record.to(Phase.MEASURING, at.now, text, measure_from=at.now, evaluations=0, remeasured=at.record.remeasured + 1)
+        return at.record.to(
+            Phase.MEASURING, at.now, text, measure_from=at.now, evaluations=0, remeasured=at.record.remeasured + 1
+        )
     text = f"samples cover only {covered:.0f} of {at.now - start:.0f} s, again and again"
     return roll_back(at, _verdict(Kind.ERROR, "MetricsMissing", text))
 
@@ -291,7 +323,13 @@ def mean_gain(pairs: Sequence[Pair], goal: Objective) -> float | None:
 
 def _promote(at: Situation, verdict: Verdict) -> TrialRecord:
     rest = max(0, at.view.replicas - len(at.view.canary))
-    return at.record.to(Phase.PROMOTING, at.now, f"{verdict.message}; rolling out to {rest} more pods", verdict=verdict, restarts=at.record.restarts + rest)
+    return at.record.to(
+        Phase.PROMOTING,
+        at.now,
+        f"{verdict.message}; rolling out to {rest} more pods",
+        verdict=verdict,
+        restarts=at.record.restarts + rest,
+    )
 
 
 def _promoting(at: Situation) -> TrialRecord:
