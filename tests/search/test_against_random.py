@@ -23,7 +23,7 @@ from trimtab.search.study import Study
 
 SPACE = Space({"max_num_seqs": (4, 512), "max_num_batched_tokens": (1024, 8192)})
 BASE = Configuration.of(max_num_seqs=256, max_num_batched_tokens=2048, enable_prefix_caching=False)
-TRIALS, SEEDS, NOISE = 8, 24, 0.05
+TRIALS, SEEDS, NOISE = 8, 20, 0.05
 INF = float("inf")
 
 

@@ -12,6 +12,12 @@ Hazards
   promotion.
 - Random routing gives each arm its own number of requests. With few requests that noise is wide: the answer is
   Inconclusive.
+
+Figures (simulated: 2 requests/s per pod, windows of 30 s, 5% own noise of each arm; 500 runs each, 150 for power)
+- Equal arms called Better: 1.0 to 3.0% for lag-1 autocorrelation 0 and 0.3, 2.6 to 5.0% for 0.6 (6, 10, 20 windows).
+- Seen as Better in 10 / 30 windows: goodput +10% 21 / 67%, +20% 55 / 98%; TTFT -30% 48 / 95%; TPOT -15% 66 / 95%.
+- Equal arms, three looks (10, 20, 30 windows): 4.3 to 5.7% Better, 1.7 to 2.7% after a confirmation; eleven looks: 7 to
+  11%. With confidence 0.98: 2.0 to 3.0%, 1.0%, 3.3 to 5.0%.
 """
 
 from __future__ import annotations
