@@ -8,7 +8,7 @@ from typing import Any, Final
 from trimtab.engine.settings import Configuration
 from trimtab.judge.verdict import Kind, Verdict
 from trimtab.plan.record import Phase, TrialRecord
-from trimtab.plan.summary import percent
+from trimtab.plan.summary import gain_text
 from trimtab_operator.rollout import Baseline
 
 Json = dict[str, Any]
@@ -81,7 +81,7 @@ def status_of(record: TrialRecord, previous: Json, canary_pod: str, generation: 
         "restarts": record.restarts,
         "message": record.message,
         "settings": settings_text(record.baseline, record.configuration),
-        "gain": percent(record.verdict.gain) if record.verdict else "",
+        "gain": gain_text(record.verdict),
         "history": _history(record, previous),
     }
     for name, key in _TIMES.items():

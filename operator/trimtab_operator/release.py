@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from trimtab.errors import TargetConflict
 from trimtab_operator.cluster import Cluster
 from trimtab_operator.records import record_of
 
+Json = dict[str, Any]
 _log = logging.getLogger(__name__)
 
 
@@ -27,19 +29,20 @@ def release_all(
         left: list[str] = []
         scopes: list[str | None] = [*namespaces] or [None]
         for scope in scopes:
-            for trial in cluster.list("TuningTrial", scope):
-                if not record_of(trial).ended:
-                    left.append(f"{trial['metadata']['namespace']}/{trial['metadata']['name']}")
-                    _suspend(cluster, trial["metadata"]["namespace"], trial["spec"]["tunerName"])
+            for tuner in cluster.list("VLLMTuner", scope):
+                if tuner["spec"].get("mode", "Recommend") != "Recommend":  # the others write nothing
+                    _suspend(cluster, tuner)
+            flying = (t["metadata"] for t in cluster.list("TuningTrial", scope) if not record_of(t).ended)
+            left.extend(f"{meta['namespace']}/{meta['name']}" for meta in flying)
         if not left or monotonic() >= end:
             return left
         _log.info("waiting for the rollback of %s", ", ".join(left))
         sleep(2.0)
 
 
-def _suspend(cluster: Cluster, namespace: str, name: str) -> None:
-    tuner = cluster.get("VLLMTuner", namespace, name)
-    if tuner is None or tuner["spec"].get("suspend"):
+def _suspend(cluster: Cluster, tuner: Json) -> None:
+    namespace, name = tuner["metadata"]["namespace"], tuner["metadata"]["name"]
+    if tuner["spec"].get("suspend"):
         return
     try:
         cluster.json_patch("VLLMTuner", tuner, [{"op": "add", "path": "/spec/suspend", "value": True}])

@@ -164,7 +164,9 @@ def pod_health(pod: Json, container: str) -> PodHealth:
         restarts = max((s.get("restartCount", 0) for s in states), default=0)
         return PodHealth(ready, restarts, None, None, None, age_seconds=0.0, scheduled=_scheduled(status))
     waiting = (own.get("state") or {}).get("waiting") or {}
-    ended = (own.get("state") or {}).get("terminated") or (own.get("lastState") or {}).get("terminated") or {}
+    # the state before counts only while the container is not back: a pod that recovered is not crashing now
+    last = (own.get("lastState") or {}).get("terminated") if not ready else None
+    ended = (own.get("state") or {}).get("terminated") or last or {}
     return PodHealth(
         ready=ready,
         restarts=own.get("restartCount", 0),

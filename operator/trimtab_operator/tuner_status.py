@@ -13,7 +13,7 @@ from trimtab.errors import SpecError
 from trimtab.plan.preconditions import Block, FleetView, restarts_within_day
 from trimtab.plan.record import TrialRecord
 from trimtab.plan.spec import TunerSpec
-from trimtab.plan.summary import TunerPhase, percent, tally, tuner_phase
+from trimtab.plan.summary import TunerPhase, tally, tuner_phase
 from trimtab_operator.proposals import Suggestion
 from trimtab_operator.records import conditions
 
@@ -57,7 +57,7 @@ def tuner_status(
             "failed": counts.failed, "inconclusive": counts.inconclusive,
         },
         "restartsToday": restarts_within_day(records, now),
-        "bestGain": percent(counts.best_gain),
+        "bestGain": counts.best,
         "conditions": conditions(_conditions(spec, active, situation), before.get("conditions") or [], generation, now),
     }  # fmt: skip
     if counts.best_gain is not None:

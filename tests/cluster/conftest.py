@@ -167,3 +167,14 @@ def helm(kubeconfig: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable
         return done
 
     return run
+
+
+@pytest.fixture(scope="session")
+def prometheus(cluster: Kubectl, kubeconfig: Path) -> str:
+    """A real Prometheus in the cluster; its ClusterIP address as a URL, which is also reached from this machine."""
+    script = ROOT / "hack" / "cluster" / "prometheus.sh"
+    env = {**os.environ, "KUBECONFIG": str(kubeconfig)}
+    done = subprocess.run([str(script)], capture_output=True, text=True, timeout=180, env=env, check=False)
+    assert done.returncode == 0, done.stderr
+    ip = cluster.at("monitoring")("get", "service", "prometheus", "-o", "jsonpath={.spec.clusterIP}")
+    return f"http://{ip}:9090"

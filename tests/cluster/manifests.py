@@ -41,7 +41,7 @@ def target(
         "ports": [{"name": "http", "containerPort": 8000}],
         "readinessProbe": {"httpGet": {"path": "/health", "port": "http"}, "periodSeconds": 1},
         "lifecycle": {"preStop": {"sleep": {"seconds": 5}}},
-        "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}},
+        "resources": {"requests": {"cpu": "10m", "memory": "48Mi"}},
     }
     template: Json = {
         "metadata": {
@@ -82,7 +82,7 @@ def load(name: str, target_name: str, args: Sequence[str]) -> Json:
                     "image": IMAGE,
                     "imagePullPolicy": "Never",
                     "args": ["load", f"http://{target_name}", "--natural-lengths=emulated", "--records=-", *args],
-                    "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}},
+                    "resources": {"requests": {"cpu": "10m", "memory": "48Mi"}},
                 }
             ],
         },

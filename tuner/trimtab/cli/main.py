@@ -13,7 +13,10 @@ from trimtab import __version__
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "tune": ("trimtab.cli.tune", "Tune a vLLM on this machine, no Kubernetes: trimtab tune -- vllm serve MODEL ..."),
     "load": ("trimtab.cli.load", "Replay a trace or a generated load against a server and say what users got."),
-    "emulate": ("trimtab.cli.emulate", "Serve like vLLM without a GPU: same flags, API and metrics, a modelled scheduler."),
+    "emulate": (
+        "trimtab.cli.emulate",
+        "Serve like vLLM without a GPU: same flags, API and metrics, a modelled scheduler.",
+    ),
     "grid": ("trimtab.cli.grid", "Try many configurations on the emulator in virtual time and rank them."),
 }
 

@@ -11,8 +11,9 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic.alias_generators import to_camel
 
+from trimtab.engine.constraints import check_configuration
 from trimtab.engine.settings import Configuration
-from trimtab.errors import SpecError
+from trimtab.errors import InputError, SpecError
 
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
 Weekday = Literal["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"]
@@ -110,7 +111,12 @@ class Search(_Model):
     @classmethod
     def _known(cls, value: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
         for candidate in value:
-            Configuration.from_camel(candidate)
+            try:
+                check_configuration(Configuration.from_camel(candidate))
+            except InputError as error:
+                raise ValueError(str(error)) from error
+            if not candidate:
+                raise ValueError("an empty candidate changes nothing; name at least one setting")
         return value
 
 

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
-from trimtab.judge.verdict import Kind
+from trimtab.judge.verdict import Kind, Verdict
 from trimtab.plan.preconditions import Block
 from trimtab.plan.record import Phase, TrialRecord
 from trimtab.plan.spec import TunerSpec
+
+
+#: reason of a verdict that is Better by latency while goodput is equal within noise: its goodput "gain" is noise
+LATENCY: Final = "LatencyBetter"
 
 
 class TunerPhase(StrEnum):
@@ -32,15 +37,18 @@ class Tally:
     rolled_back: int
     failed: int
     inconclusive: int
-    #: product of the promoted gains - 1, None before the first promotion
+    #: goodput: product of the promoted gains - 1; None before the first promotion for goodput
     best_gain: float | None
+    #: for the column: the goodput gain, else what the last promotion made better
+    best: str
 
 
 def tally(trials: Sequence[TrialRecord]) -> Tally:
     ended = [t for t in trials if t.ended]
     factor, promoted = 1.0, [t for t in ended if t.phase is Phase.PROMOTED]
-    for t in promoted:
-        factor *= 1.0 + (t.verdict.gain or 0.0 if t.verdict else 0.0)
+    gains = [t.verdict.gain for t in promoted if t.verdict and t.verdict.gain and t.verdict.reason != LATENCY]
+    for gain in gains:
+        factor *= 1.0 + gain
     kinds = [t.verdict.kind if t.verdict else None for t in ended]
     return Tally(
         total=len(ended),
@@ -48,7 +56,8 @@ def tally(trials: Sequence[TrialRecord]) -> Tally:
         rolled_back=sum(t.phase is Phase.ROLLED_BACK for t in ended),
         failed=kinds.count(Kind.ERROR),
         inconclusive=kinds.count(Kind.INCONCLUSIVE),
-        best_gain=factor - 1.0 if promoted else None,
+        best_gain=factor - 1.0 if gains else None,
+        best=percent(factor - 1.0) if gains else gain_text(promoted[-1].verdict) if promoted else "",
     )
 
 
@@ -69,6 +78,22 @@ def tuner_phase(spec: TunerSpec, trial: TrialRecord | None, block: Block | None,
     if block is not None and block.reason == "Converged":
         return TunerPhase.CONVERGED
     return TunerPhase.OBSERVING
+
+
+def gain_text(verdict: Verdict | None) -> str:
+    """What a verdict gained, short: goodput, or for a latency verdict the latency that fell most (p50, canary against
+    control).
+    """
+    if verdict is None:
+        return ""
+    if verdict.reason != LATENCY:
+        return percent(verdict.gain)
+    falls: list[tuple[float, str]] = []
+    for name in ("ttft", "tpot"):
+        ours, theirs = (verdict.numbers.get(f"{arm}_{name}_p50_seconds") for arm in ("canary", "control"))
+        if ours is not None and theirs:
+            falls.append((ours / theirs - 1.0, name.upper()))
+    return f"{min(falls)[1]} {percent(min(falls)[0])}" if falls else "latency"
 
 
 def percent(value: float | None) -> str:

@@ -30,7 +30,7 @@ class FrontDoor:
         self._host, self._port, self._wait = host, port, wait_seconds
         self._random = random.Random(seed)
         self._ready: dict[str, int] = {}
-        self._open: dict[str, set[_Client]] = {}
+        self._open: dict[str, set[_Client]] = {}  # by replica; a client is in it from before the connect
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
 

@@ -83,6 +83,10 @@ class Child:
     def age_seconds(self) -> float:
         return time.monotonic() - self._began
 
+    async def wait(self) -> int:
+        """The exit code, once it has ended by itself or by `stop`."""
+        return await self._process.wait()
+
     def tail(self) -> str:
         """The last words of its output."""
         try:

@@ -1,0 +1,239 @@
+"""The operator in its pod, installed by the chart, on a real API server, Deployment controller, kubelet and Prometheus.
+
+All scenarios run at the same time, each in a namespace of its own: the tests then wait for each in turn.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import manifests
+import pytest
+from scenario import STARVED, Scenario
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+ROOT = Path(__file__).resolve().parents[2]
+Json = dict[str, Any]
+
+FAST = {
+    "warmupSeconds": 5,
+    "measurementSeconds": 30,
+    "confirmationSeconds": 12,
+    "maxMeasurementSeconds": 45,
+    "verificationSeconds": 5,
+    "progressDeadlineSeconds": 60,
+    "cooldownSeconds": 1,
+}
+GOOD = {"maxNumSeqs": 48, "enablePrefixCaching": True}
+
+
+def search(*candidates: Json, trials: int = 1) -> Json:
+    return {"maxNumSeqs": {"min": 4, "max": 256}, "candidates": list(candidates), "maxTrials": trials}
+
+
+@pytest.fixture(scope="module")
+def operator(cluster: Any, crds: None, helm: Callable[..., Any], new_namespace: Callable[..., str]) -> Iterator[str]:
+    """The chart's operator watching the whole cluster; uninstalled at the end."""
+    namespace = new_namespace(**{"pod-security.kubernetes.io/enforce": "restricted"})
+    image = "image.repository=localhost/trimtab,image.tag=dev,image.pullPolicy=Never"
+    arguments = ("--set", image, "--set", "rbac.mode=Apply,crds.install=false,log.format=text")
+    helm("install", "op", str(ROOT / "charts" / "trimtab"), "-n", namespace, *arguments, "--wait", "--timeout=90s")
+    yield namespace
+    log = cluster.at(namespace)("logs", "deployment/op-trimtab", "--tail=2000")
+    (ROOT / "build").mkdir(exist_ok=True)
+    (ROOT / "build" / "operator.log").write_text(log)
+    helm("uninstall", "op", "-n", namespace, "--wait", "--timeout=200s", timeout=240)
+
+
+@dataclass
+class World:
+    """All scenarios of this module, by name."""
+
+    scenarios: dict[str, Scenario]
+
+    def __getitem__(self, name: str) -> Scenario:
+        return self.scenarios[name]
+
+
+def _tuner(mode: str = "Auto", **sections: Any) -> Json:
+    settings = {"rollout": FAST, "preconditions": {"stableSeconds": 5, "minRequestsPerSecond": 0.1}, **sections}
+    return manifests.tuner(mode=mode, **settings)
+
+
+@pytest.fixture(scope="module")
+def world(
+    cluster: Any, prometheus: str, operator: str, new_namespace: Callable[..., str], tmp_path_factory: pytest.TempPathFactory
+) -> World:
+    surge = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "100%", "maxUnavailable": 0}}
+
+    def made(tuner: Json, **more: Any) -> Scenario:
+        return Scenario(cluster.at(new_namespace()), tuner, **more)
+
+    scenarios = {
+        "tuned": made(_tuner(search=search(GOOD)), replicas=3, strategy=surge),
+        "crash": made(
+            _tuner(search=search({"maxNumSeqs": 256}, trials=2)), env={"EMULATE_CRASH_IF": "max_num_seqs>200"}
+        ),
+        "suspended": made(_tuner(search=search(GOOD))),
+        "recommend": made(_tuner("Recommend", search=search())),
+        "approve": made(_tuner("Approve", search=search(GOOD))),
+        "foreign": made(_tuner(search=search(GOOD))),
+        "replicas": made(_tuner(search=search(GOOD))),
+        "reverted": made(_tuner(search=search(GOOD, {"maxNumSeqs": 24}, trials=3))),
+        "direct": made(
+            _tuner(
+                search=search(GOOD),
+                metrics={"prometheus": None, "direct": {"intervalSeconds": 1}},
+                rollout={**FAST, "maxSurge": 1},
+            ),
+            strategy={"type": "Recreate"},
+        ),
+    }
+    for s in scenarios.values():
+        s.start()
+    for s in scenarios.values():
+        s.tune()
+    return World(scenarios)
+
+
+def test_a_target_with_too_few_slots_is_tuned_while_it_serves(world: World) -> None:
+    s = world["tuned"]
+    s.wait_phase("Promoted", "RolledBack", "Cancelled", seconds=300)
+    trial = s.trial()
+    assert trial["status"]["phase"] == "Promoted", json.dumps(trial["status"], indent=1)
+    assert trial["status"]["verdict"]["kind"] == "Better"
+    assert trial["status"]["restarts"] == 3  # one canary, two more by the promotion
+    now = s.deployment()
+    args = now["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert "--max-num-seqs=48" in args and "--enable-prefix-caching" in args
+    kept = {k: v for k, v in now["spec"].items() if k != "template"}
+    assert kept == {k: v for k, v in s.before["spec"].items() if k != "template"}  # strategy, pause, replicas as before
+    assert "trimtab.dev/trial" not in now["metadata"].get("annotations", {})
+    s.wait("Converged", lambda: s.status().get("phase") == "Converged", 60)
+    assert s.failures() == {}
+
+
+def test_the_columns_answer_what_a_person_asks(world: World) -> None:
+    s = world["tuned"]
+    s.wait("Converged", lambda: s.status().get("phase") == "Converged", 300)
+    s.kubectl("wait", "--for=condition=Ready", "vt/llm", "--timeout=30s")
+    table = s.kubectl("get", "vt,tt")
+    assert "Converged" in table and "Promoted" in table and "Better" in table and "max_num_seqs=48" in table
+    events = s.kubectl("get", "events", "-o", "jsonpath={.items[*].reason}")
+    for reason in ("TrialProposed", "TrialWarmingUp", "TrialMeasuring", "TrialPromoting", "TrialPromoted"):
+        assert reason in events
+
+
+def test_a_configuration_that_cannot_start_fails_with_its_last_words_and_is_not_tried_again(world: World) -> None:
+    s = world["crash"]
+    s.wait("the crash", lambda: s.phase() in ("RollingBack", "RolledBack"), 120)
+    took = s.wait_phase("RolledBack", seconds=60)
+    assert took < 60
+    status = s.trial()["status"]
+    assert status["infeasible"] and status["verdict"]["kind"] == "Error"
+    assert "memory" in status["verdict"]["message"].lower()
+    s.wait("a second trial", lambda: bool(s.trial(2)), 120)
+    assert s.trial(2)["spec"]["configuration"].get("maxNumSeqs", 0) < 256
+    s.wait_phase("Promoted", "RolledBack", "Cancelled", number=2, seconds=240)
+
+
+def test_suspend_stops_at_once_and_restores_the_baseline(world: World) -> None:
+    s = world["suspended"]
+    s.wait_phase("Measuring", "Confirming")
+    s.kubectl("patch", "vt", "llm", "--type=merge", "-p", '{"spec":{"suspend":true}}')
+    assert s.wait_phase("RollingBack", "RolledBack", seconds=20) < 20
+    s.wait_phase("RolledBack", seconds=90)
+    s.assert_as_before()
+    s.wait("Suspended", lambda: s.status().get("phase") == "Suspended", 30)
+    assert s.trial()["status"]["verdict"]["reason"] == "Stopped"
+
+
+def test_recommend_writes_nothing_to_the_target_and_says_what_it_would_do(world: World) -> None:
+    s = world["recommend"]
+    s.wait("a recommendation", lambda: bool(s.status().get("recommendation")), 120)
+    said = s.status()["recommendation"]
+    assert said["patch"].startswith("kubectl patch deployment llm") and "\n" not in said["patch"].strip()
+    assert s.deployment()["metadata"]["generation"] == s.before["metadata"]["generation"]
+    assert s.trials() == []
+    # the patch is really paste-ready: the API server takes it
+    program = f"{s.kubectl.program} --kubeconfig={s.kubectl.kubeconfig}"
+    command = said["patch"].replace("kubectl", program, 1) + " --dry-run=server"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 0, done.stderr
+    events = s.kubectl("get", "events", "-o", "jsonpath={.items[*].reason}")
+    assert "Recommendation" in events
+
+
+def test_approve_waits_and_a_deleted_tuner_rolls_back_first(world: World) -> None:
+    s = world["approve"]
+    s.wait_phase("AwaitingApproval")
+    assert s.deployment()["metadata"]["generation"] == s.before["metadata"]["generation"]
+    assert s.status()["phase"] == "AwaitingApproval"
+    s.kubectl("annotate", "vt", "llm", f"trimtab.dev/approve={s.trial()['metadata']['name']}")
+    s.wait_phase("WarmingUp", "Measuring", seconds=60)
+    s.kubectl("delete", "vt", "llm", "--timeout=120s", timeout=130)
+    s.assert_as_before()
+    s.wait("no trials left", lambda: not s.trials(), 60)
+
+
+def test_someone_elses_change_stays_and_ends_the_trial(world: World) -> None:
+    s = world["foreign"]
+    s.wait_phase("WarmingUp", "Measuring")
+    s.kubectl("set", "env", "deployment/llm", "TEAM=search")
+    s.wait_phase("Cancelled", seconds=60)
+    now = s.deployment()
+    assert {"name": "TEAM", "value": "search"} in now["spec"]["template"]["spec"]["containers"][0]["env"]
+    assert not now["spec"].get("paused") and "trimtab.dev/trial" not in now["metadata"].get("annotations", {})
+    assert now["spec"]["strategy"] == s.before["spec"]["strategy"]
+    assert s.trial()["status"]["verdict"]["reason"] == "ExternalChange"
+
+
+def test_a_changed_replica_count_makes_the_trial_inconclusive(world: World) -> None:
+    s = world["replicas"]
+    s.wait_phase("WarmingUp", "Measuring")
+    s.kubectl("scale", "deployment/llm", "--replicas=3")
+    s.wait_phase("RolledBack", seconds=120)
+    s.assert_as_before(replicas=3)
+    assert s.trial()["status"]["verdict"]["reason"] == "ReplicasChanged"
+
+
+def test_an_owner_that_reverts_is_not_fought(world: World) -> None:
+    """A GitOps tool puts the template back within a second: at most 2 writes of the template, then a clear condition."""
+    s = world["reverted"]
+    stop, written = threading.Event(), []
+
+    def revert() -> None:
+        template = json.dumps([{"op": "replace", "path": "/spec/template", "value": s.before["spec"]["template"]}])
+        while not stop.is_set():
+            if s.deployment()["spec"]["template"] != s.before["spec"]["template"]:
+                written.append(time.monotonic())
+                s.kubectl("patch", "deployment", "llm", "--type=json", "-p", template)
+            time.sleep(0.5)
+
+    thread = threading.Thread(target=revert)
+    thread.start()
+    try:
+        s.wait("Stalled", lambda: s.condition("Stalled").get("reason") == "OwnerReverts", 150)
+        time.sleep(10)
+    finally:
+        stop.set()
+        thread.join()
+    assert len(written) <= 2
+    assert s.trial()["status"]["verdict"]["reason"] == "Reverted" and len(s.trials()) == 1
+    s.assert_as_before()
+
+
+def test_direct_scrape_surge_and_a_recreate_strategy(world: World) -> None:
+    """One more pod for the trial instead of one less; the owner's Recreate strategy never stops the fleet and comes back."""
+    s = world["direct"]
+    s.wait_phase("Promoted", "RolledBack", "Cancelled", seconds=300)
+    assert s.phase() == "Promoted", json.dumps(s.trial()["status"], indent=1)
+    assert s.deployment()["spec"]["strategy"] == {"type": "Recreate"}
+    assert s.failures() == {}

@@ -1,0 +1,160 @@
+"""`trimtab tune -- vllm serve MODEL ...`: tune an engine on this machine as the operator does it on Kubernetes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shlex
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from trimtab.errors import InputError, TrimtabError
+from trimtab.load.session import open_output
+from trimtab.tune import demo
+from trimtab.tune.options import LOCAL, TuneOptions, build_spec, parse_listen, require_seconds
+from trimtab.tune.session import SessionOptions, log_to_file, run_session
+
+#: exit code after Ctrl-C, as shells have it
+INTERRUPTED = 130
+DEFAULT_STATE = Path(".trimtab") / "tune.json"
+DEMO_STATE = Path(".trimtab") / "demo.json"
+
+
+class PrefixCaching(StrEnum):
+    TUNE = "tune"
+    KEEP = "keep"
+
+
+def _trial(text: str, *names: str) -> Any:
+    return typer.Option(*names, help=text, rich_help_panel="Trials")
+
+
+def _target(text: str, *names: str) -> Any:
+    return typer.Option(*names, help=text, rich_help_panel="Target")
+
+
+def _out(text: str, *names: str) -> Any:
+    return typer.Option(*names, help=text, rich_help_panel="Output")
+
+
+CommandArgument = Annotated[
+    list[str] | None, typer.Argument(metavar="-- COMMAND", help="vllm serve MODEL --flags... (or trimtab emulate ...).")
+]
+DemoOption = Annotated[bool, _target("Tune a badly set emulator under a built-in load; about five minutes.", "--demo")]
+ReplicasOption = Annotated[int, _target("Processes of the command; one of them is the canary. At least 2.")]
+ListenOption = Annotated[str, _target("Where clients connect: HOST:PORT, port 0 for a free one.")]
+LoadOption = Annotated[
+    str | None, _target("Send a load, too: options of `trimtab load` in one text, such as '--rate 4 --cancel 0.1'.")
+]
+DrainOption = Annotated[float, _target("Seconds to wait for open connections before a replica is restarted.")]
+SpecOption = Annotated[Path | None, _trial("A VLLMTuner in YAML or JSON; options here go over it.")]
+MaxTrialsOption = Annotated[int | None, _trial("Trials at most.")]
+WarmupOption = Annotated[float | None, _trial("Seconds before a canary is measured.")]
+MeasureOption = Annotated[float | None, _trial("Seconds of the paired measurement.")]
+ConfirmOption = Annotated[float | None, _trial("Seconds in which a Better must be seen again; 0: none.")]
+VerifyOption = Annotated[float | None, _trial("Seconds for which guardrails watch after a promotion.")]
+SloTtftOption = Annotated[float | None, _trial("Goodput counts requests whose first token came within these seconds ...")]
+SloTpotOption = Annotated[float | None, _trial("... and that took at most these seconds per further token.")]
+SearchOption = Annotated[list[str] | None, _trial("Range of a setting: max_num_seqs=8:256. May be given several times.")]
+PrefixCachingOption = Annotated[PrefixCaching | None, _trial("Whether prefix caching may be switched.")]
+CandidateOption = Annotated[
+    list[str] | None, _trial("Try this first: max_num_seqs=32,enable_prefix_caching=true. May be given several times.")
+]
+SeedOption = Annotated[int | None, _trial("Of the sampler, the front door and the load.")]
+StateOption = Annotated[Path | None, _out("State file; a run that was killed goes on from it. Logs lie beside it.")]
+JsonOption = Annotated[str | None, _out("Result as JSON: FILE, or - for stdout.", "--json")]
+
+
+def tune(
+    command: CommandArgument = None,
+    demo_: DemoOption = False,
+    replicas: ReplicasOption = 2,
+    listen: ListenOption = "127.0.0.1:0",
+    load: LoadOption = None,
+    drain: DrainOption = 60.0,
+    spec: SpecOption = None,
+    max_trials: MaxTrialsOption = None,
+    warmup: WarmupOption = None,
+    measure: MeasureOption = None,
+    confirm: ConfirmOption = None,
+    verify: VerifyOption = None,
+    slo_ttft: SloTtftOption = None,
+    slo_tpot: SloTpotOption = None,
+    search: SearchOption = None,
+    prefix_caching: PrefixCachingOption = None,
+    candidate: CandidateOption = None,
+    seed: SeedOption = None,
+    state: StateOption = None,
+    json_file: JsonOption = None,
+) -> None:
+    """Start copies of a vLLM command behind one address, try settings on one of them at a time, keep what is better.
+
+    Each trial restarts one process with other flags (the canary) and measures it beside the others over the same
+    minutes. Better ones are confirmed and rolled out, all others rolled back. Ctrl-C ends everything that was started.
+
+    Example: trimtab tune --listen 127.0.0.1:8000 --slo-ttft 2.5 -- vllm serve Qwen/Qwen3-0.6B --max-num-seqs 256
+    """
+    words = TuneOptions(
+        spec, max_trials, warmup, measure, confirm, verify, slo_ttft, slo_tpot, search or (),
+        prefix_caching.value if prefix_caching is not None else None, candidate or (), seed,
+    )  # fmt: skip
+    with _errors():
+        if demo_ and command:
+            raise InputError("--demo", "brings its own command", "Leave out one of them.")
+        if replicas < 2:
+            raise InputError("--replicas", f"{replicas} leaves no control beside the canary", "Use 2 or more.")
+        require_seconds("--drain", drain)
+        options = SessionOptions(
+            command=demo.command() if demo_ else command or [],
+            spec=build_spec(words, demo.spec_dict("demo") if demo_ else LOCAL),
+            state=state or (DEMO_STATE if demo_ else DEFAULT_STATE),
+            replicas=replicas,
+            listen=parse_listen(listen),
+            load=_load_args(load, replicas, demo_, seed or 0),
+            environ=demo.engine_env() if demo_ else None,
+            drain_seconds=drain,
+            seed=seed or 0,
+        )
+        raise typer.Exit(_run(options, json_file))
+
+
+app = tune
+
+
+def _load_args(text: str | None, replicas: int, with_demo: bool, seed: int) -> list[str] | None:
+    try:
+        given = shlex.split(text) if text is not None else None
+    except ValueError as error:
+        raise InputError("--load", f"{text!r} is not readable ({error})", "Close the quotes.") from None
+    if with_demo:
+        return [*demo.load_args(replicas, 1800, seed=seed), *(given or ())]
+    return given
+
+
+def _run(options: SessionOptions, json_file: str | None) -> int:
+    console = Console(stderr=json_file == "-")
+    with open_output(json_file, "--json") as out:
+        log_to_file(options.folder)
+        done = asyncio.run(run_session(options, console))
+        if out is not None:
+            out.write(json.dumps(done.result, indent=1) + "\n")
+    return INTERRUPTED if done.interrupted else 0
+
+
+class _errors:
+    """Trimtab's errors end with a message and a hint: code 2 for bad input, 1 for anything else."""
+
+    def __enter__(self) -> None:
+        """Nothing to prepare."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if not isinstance(error, TrimtabError):
+            return
+        hint = "" if isinstance(error, InputError) else f" {error.hint}"
+        print(f"error: {error}{hint}", file=sys.stderr)
+        raise typer.Exit(2 if isinstance(error, InputError) else 1)
