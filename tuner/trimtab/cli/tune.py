@@ -58,9 +58,9 @@ WarmupOption = Annotated[float | None, _trial("Seconds before a canary is measur
 MeasureOption = Annotated[float | None, _trial("Seconds of the paired measurement.")]
 ConfirmOption = Annotated[float | None, _trial("Seconds in which a Better must be seen again; 0: none.")]
 VerifyOption = Annotated[float | None, _trial("Seconds for which guardrails watch after a promotion.")]
-SloTtftOption = Annotated[float | None, _trial("Goodput counts requests whose first token came within these seconds ...")]
+SloTtftOption = Annotated[float | None, _trial("Goodput counts requests with the first token within these seconds ...")]
 SloTpotOption = Annotated[float | None, _trial("... and that took at most these seconds per further token.")]
-SearchOption = Annotated[list[str] | None, _trial("Range of a setting: max_num_seqs=8:256. May be given several times.")]
+SearchOption = Annotated[list[str] | None, _trial("A setting's range: max_num_seqs=8:256. May be given several times.")]
 PrefixCachingOption = Annotated[PrefixCaching | None, _trial("Whether prefix caching may be switched.")]
 CandidateOption = Annotated[
     list[str] | None, _trial("Try this first: max_num_seqs=32,enable_prefix_caching=true. May be given several times.")

@@ -135,7 +135,8 @@ class _Session:
         return tuning not in done
 
     def _header(self) -> str:
-        return f"trimtab tune: {self._options.replicas} replicas behind {self._door.url}; logs in {self._options.folder}"
+        count, folder = self._options.replicas, self._options.folder
+        return f"trimtab tune: {count} replicas behind {self._door.url}; logs in {folder}"
 
     async def _load(self, args: Sequence[str]) -> None:
         """Started once a replica answers: a load that finds nobody ends at once."""

@@ -112,10 +112,9 @@ def headline(loop: Loop) -> tuple[str, str]:
 def replicas_line(loop: Loop) -> str:
     view = loop.seen.view
     assert view is not None
-    shown = [("canary", p) for p in view.canary] + [("control", p) for p in view.control]
-    if loop.state.active is None:
-        shown = [("", p) for _, p in shown]
-    return "  ".join(f"{p.name} {role} {_health(p)}".replace("  ", " ") for role, p in sorted(shown, key=lambda s: s[1].name))
+    canary, control = ("canary ", "control ") if loop.state.active is not None else ("", "")
+    shown = [(p.name, canary + _health(p)) for p in view.canary] + [(p.name, control + _health(p)) for p in view.control]
+    return "  ".join(f"{name} {text}" for name, text in sorted(shown))
 
 
 def _health(pod: PodView) -> str:
@@ -127,8 +126,7 @@ def _health(pod: PodView) -> str:
 def settings_text(record: TrialRecord) -> str:
     """What the candidate changes."""
     changes = record.baseline.changes_to(record.configuration)
-    words = (f"{n}={'default' if v is None else str(v).lower() if isinstance(v, bool) else v}" for n, v in changes.items())
-    return " ".join(words) or "(no change)"
+    return " ".join(f"{n}={'default' if v is None else str(v).lower()}" for n, v in changes.items()) or "(no change)"
 
 
 def brief(spec: TunerSpec, o: Observation | None) -> str:
@@ -156,7 +154,8 @@ def trials_table(trials: Sequence[TrialRecord]) -> Table:
         verdict = t.verdict
         kind = verdict.kind if verdict is not None else None
         shown = f"{verdict.kind.value} {verdict.reason}" if verdict is not None else ""
-        span = f"{percent(verdict.gain_low)} to {percent(verdict.gain_high)}" if verdict and verdict.gain is not None else ""
+        known = verdict is not None and verdict.gain is not None
+        span = f"{percent(verdict.gain_low)} to {percent(verdict.gain_high)}" if verdict is not None and known else ""
         table.add_row(
             str(t.number), settings_text(t), t.origin, t.phase.value,
             Text(shown, style=_STYLES[kind] if kind is not None else ""),
