@@ -103,7 +103,7 @@ def tune(
         spec, max_trials, warmup, measure, confirm, verify, slo_ttft, slo_tpot, search or (),
         prefix_caching.value if prefix_caching is not None else None, candidate or (), seed,
     )  # fmt: skip
-    with _errors():
+    with errors():
         if demo_ and command:
             raise InputError("--demo", "brings its own command", "Leave out one of them.")
         if replicas < 2:
@@ -146,7 +146,7 @@ def _run(options: SessionOptions, json_file: str | None) -> int:
     return INTERRUPTED if done.interrupted else 0
 
 
-class _errors:
+class errors:
     """Trimtab's errors end with a message and a hint: code 2 for bad input, 1 for anything else."""
 
     def __enter__(self) -> None:

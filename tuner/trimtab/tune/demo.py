@@ -49,7 +49,7 @@ class DemoScenario:
     measurement_seconds: float = 36.0
     confirmation_seconds: float = 12.0
     verification_seconds: float = 6.0
-    stable_seconds: float = 20.0
+    stable_seconds: float = 25.0
     max_trials: int = 4
     patience_trials: int = 2
     scrape_seconds: float = 1.0

@@ -191,7 +191,10 @@ class _Client(_End):
 
 
 class _Upstream(_End):
-    """The side of the replica."""
+    """The side of the replica. Its end closes both: HTTP servers do not half-close, and nobody would end the rest."""
+
+    def eof_received(self) -> bool:
+        return False
 
     def __init__(self, client: _Client) -> None:
         super().__init__()

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Console
 
@@ -35,6 +35,7 @@ from trimtab.tune.show import Display, print_result, result_json
 from trimtab.tune.state import State, Store
 
 Json = dict[str, Any]
+_READY_POLL_SECONDS: Final = 0.1
 _log = logging.getLogger(__name__)
 
 
@@ -139,9 +140,11 @@ class _Session:
         return f"trimtab tune: {count} replicas behind {self._door.url}; logs in {folder}"
 
     async def _load(self, args: Sequence[str]) -> None:
-        """Started once a replica answers: a load that finds nobody ends at once."""
-        while not self._target.ready_refs():
-            await asyncio.sleep(0.1)
+        """Started once every replica answers, so that none begins with the load of the others."""
+        while True:
+            if len(self._target.ready_refs()) == self._options.replicas:
+                break
+            await asyncio.sleep(_READY_POLL_SECONDS)
         self.load = LoadProcess(self._door.url, args, self._options.folder, self._note_processes)
         await self.load.run()
 

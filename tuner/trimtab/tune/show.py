@@ -113,7 +113,8 @@ def replicas_line(loop: Loop) -> str:
     view = loop.seen.view
     assert view is not None
     canary, control = ("canary ", "control ") if loop.state.active is not None else ("", "")
-    shown = [(p.name, canary + _health(p)) for p in view.canary] + [(p.name, control + _health(p)) for p in view.control]
+    shown = [(p.name, canary + _health(p)) for p in view.canary]
+    shown += [(p.name, control + _health(p)) for p in view.control]
     return "  ".join(f"{name} {text}" for name, text in sorted(shown))
 
 
