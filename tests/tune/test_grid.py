@@ -30,12 +30,12 @@ def test_workers_and_order_change_no_figure() -> None:
 def test_the_demo_as_found_is_far_below_its_best(seed: int) -> None:
     scenario, base = demo_scenario(3, 200.0, seed)
     found = evaluate(scenario, base)
-    better = evaluate(scenario, base.with_({"max_num_seqs": 24, "enable_prefix_caching": True}))
-    few = evaluate(scenario, base.with_({"max_num_seqs": 24}))
+    better = evaluate(scenario, base.with_({"max_num_seqs": 16, "enable_prefix_caching": True}))
+    few = evaluate(scenario, base.with_({"max_num_seqs": 16}))
     assert found.preemptions > 100 and (found.slo_attainment or 0) < 0.7
     assert better.goodput_tokens_per_second > 1.3 * found.goodput_tokens_per_second
     assert few.goodput_tokens_per_second > 1.3 * found.goodput_tokens_per_second
-    assert better.generated_tokens_per_second < 400  # three of them fit on two cores
+    assert better.generated_tokens_per_second < 350  # three of them fit on two cores
 
 
 def test_an_engine_that_would_not_start_is_a_problem_and_no_crash() -> None:

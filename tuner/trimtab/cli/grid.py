@@ -9,11 +9,10 @@ from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from trimtab.cli.tune import errors
+from trimtab.cli.tune import errors, report_console
 from trimtab.emulate.environment import read_emulation
 from trimtab.emulate.flags import StartupError, parse_flags
 from trimtab.engine.settings import SETTINGS, Configuration, Value
@@ -152,7 +151,7 @@ def parse_axis(text: str) -> tuple[str, list[Value]]:
 def _report(
     scenario: Scenario, candidates: Sequence[Configuration], base: Configuration, processes: int, json_file: str | None
 ) -> None:
-    console = Console(stderr=json_file == "-")
+    console = report_console(to_stderr=json_file == "-")
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with open_output(json_file, "--json") as out:
         with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:

@@ -21,6 +21,7 @@ from trimtab.tune.session import SessionOptions, log_to_file, run_session
 
 #: exit code after Ctrl-C, as shells have it
 INTERRUPTED = 130
+REPORT_COLUMNS = 120
 DEFAULT_STATE = Path(".trimtab") / "tune.json"
 DEMO_STATE = Path(".trimtab") / "demo.json"
 
@@ -136,8 +137,14 @@ def _load_args(text: str | None, replicas: int, with_demo: bool, seed: int) -> l
     return given
 
 
+def report_console(*, to_stderr: bool) -> Console:
+    """Off a terminal (a file, a CI log) tables get a width of their own: rich's 80 columns would break words."""
+    console = Console(stderr=to_stderr)
+    return console if console.is_terminal else Console(stderr=to_stderr, width=REPORT_COLUMNS)
+
+
 def _run(options: SessionOptions, json_file: str | None) -> int:
-    console = Console(stderr=json_file == "-")
+    console = report_console(to_stderr=json_file == "-")
     with open_output(json_file, "--json") as out:
         log_to_file(options.folder)
         done = asyncio.run(run_session(options, console))

@@ -149,20 +149,23 @@ def _number(value: float | None, form: str) -> str:
 
 def trials_table(trials: Sequence[TrialRecord]) -> Table:
     table = Table(title="Trials", title_justify="left")
-    for name in ("#", "change", "why", "phase", "verdict", "goodput", "interval"):
-        table.add_column(name, overflow="fold")
+    for name in ("#", "change", "why", "outcome", "goodput", "interval"):
+        table.add_column(name)
     for t in trials:
         verdict = t.verdict
-        kind = verdict.kind if verdict is not None else None
-        shown = f"{verdict.kind.value} {verdict.reason}" if verdict is not None else ""
-        known = verdict is not None and verdict.gain is not None
-        span = f"{percent(verdict.gain_low)} to {percent(verdict.gain_high)}" if verdict is not None and known else ""
-        table.add_row(
-            str(t.number), settings_text(t), t.origin, t.phase.value,
-            Text(shown, style=_STYLES[kind] if kind is not None else ""),
-            percent(verdict.gain) if verdict is not None else "", span,
-        )  # fmt: skip
+        if verdict is None:
+            table.add_row(str(t.number), settings_text(t), t.origin, t.phase.value)
+            continue
+        known = verdict.gain_low is not None and verdict.gain_high is not None
+        outcome = Text(f"{t.phase.value}: {verdict.kind.value}, {verdict.reason}", style=_STYLES[verdict.kind])
+        span = f"{gain_text(verdict.gain_low)} to {gain_text(verdict.gain_high)}" if known else ""
+        table.add_row(str(t.number), settings_text(t), t.origin, outcome, gain_text(verdict.gain), span)
     return table
+
+
+def gain_text(value: float | None) -> str:
+    """Percent; beyond ten times as much a number says no more (a control that served next to nothing)."""
+    return "over +900%" if value is not None and value > 9 else percent(value)
 
 
 def figures_table(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> Table:

@@ -1,0 +1,59 @@
+"""How ended trials reach the search."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from trimtab.engine.settings import Configuration
+from trimtab.judge.verdict import Kind, Verdict
+from trimtab.plan.preconditions import FleetView
+from trimtab.plan.record import Phase, TrialRecord
+from trimtab.tune.argv import configuration_of, template_of
+from trimtab.tune.options import TuneOptions, build_spec
+from trimtab.tune.proposals import Proposals, outcome_of, outcomes
+
+TEMPLATE = template_of(["vllm", "serve", "m", "--max-num-seqs", "128"])
+BASE = configuration_of(TEMPLATE)
+
+
+def ended(
+    kind: Kind, reason: str, seqs: int = 8, *, score: float | None = None, infeasible: bool = False
+) -> TrialRecord:
+    verdict = Verdict(kind, reason, "", score=score)
+    return TrialRecord(
+        f"trial-{seqs}", seqs, Configuration.of(max_num_seqs=seqs), BASE, Phase.ROLLED_BACK, 1.0, 0.0, 2,
+        verdict=verdict, infeasible=infeasible,
+    )  # fmt: skip
+
+
+def test_a_breached_guardrail_is_a_bad_measurement_and_no_crash() -> None:
+    outcome = outcome_of(ended(Kind.WORSE, "LatencyTooHigh"))
+    assert outcome.decided and not outcome.infeasible and (outcome.score or 0) < -0.5
+
+
+def test_a_crash_condemns_and_a_stop_says_nothing() -> None:
+    crash = ended(Kind.ERROR, "OutOfMemory", infeasible=True)
+    assert outcome_of(crash).infeasible
+    assert outcomes([crash, ended(Kind.INCONCLUSIVE, "Stopped")]) == [outcome_of(crash)]
+
+
+def test_candidates_are_written_into_the_command_line() -> None:
+    spec = build_spec(TuneOptions(candidates=["max_num_seqs=16"]))
+    view = FleetView(exists=True, configuration=BASE)
+    proposed = Proposals(None).next("k", spec, TEMPLATE, view, [])
+    assert proposed is not None and configuration_of(proposed.template)["max_num_seqs"] == 16
+
+
+def test_what_cannot_be_written_is_passed_over_without_condemning_more() -> None:
+    """Below 128 batched tokens the baseline's 128 sequences would not start; the next candidate is taken."""
+    spec = build_spec(TuneOptions(candidates=["max_num_batched_tokens=64", "max_num_seqs=192"]))
+    view = FleetView(exists=True, configuration=BASE)
+    proposed = Proposals(None).next("k", spec, TEMPLATE, view, [])
+    assert proposed is not None and proposed.configuration["max_num_seqs"] == 192
+
+
+def test_the_same_configuration_is_not_tried_twice() -> None:
+    spec = build_spec(TuneOptions(candidates=["max_num_seqs=16"], search=["max_num_seqs=16:16"], prefix_caching="keep"))
+    view = FleetView(exists=True, configuration=BASE)
+    tried = replace(ended(Kind.WORSE, "GoodputWorse", 16, score=-0.3))
+    assert Proposals(None).next("k", spec, TEMPLATE, view, [tried]) is None
