@@ -31,13 +31,13 @@ class Scenario:
     before: Json = field(default_factory=dict)
 
     def start(self) -> None:
-        """Target first, then load, then (the target is settled) the tuner."""
+        """The target; it settles while the others start."""
         items = manifests.target(replicas=self.replicas, args=self.args, env=self.env, strategy=self.strategy)
         self.kubectl("apply", "-f", "-", stdin={"apiVersion": "v1", "kind": "List", "items": items})
-        self.kubectl("apply", "-f", "-", stdin=manifests.load("load", "llm", self.load))
 
     def tune(self) -> None:
         self.kubectl("rollout", "status", "deployment/llm", "--timeout=180s", timeout=200)
+        self.kubectl("apply", "-f", "-", stdin=manifests.load("load", "llm", self.load))
         self.before = self.deployment()
         self.kubectl("apply", "-f", "-", stdin=self.tuner)
 

@@ -1,6 +1,6 @@
 """The operator in its pod, installed by the chart, on a real API server, Deployment controller, kubelet and Prometheus.
 
-All scenarios run at the same time, each in a namespace of its own: the tests then wait for each in turn.
+Each scenario has a namespace of its own. Their targets start together; load and tuner come when a test begins.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -54,12 +54,17 @@ def operator(cluster: Any, crds: None, helm: Callable[..., Any], new_namespace: 
 
 @dataclass
 class World:
-    """All scenarios of this module, by name."""
+    """All scenarios of this module, by name; asking for one begins it."""
 
     scenarios: dict[str, Scenario]
+    begun: set[str] = field(default_factory=set)
 
     def __getitem__(self, name: str) -> Scenario:
-        return self.scenarios[name]
+        scenario = self.scenarios[name]
+        if name not in self.begun:
+            self.begun.add(name)
+            scenario.tune()
+        return scenario
 
 
 def _tuner(mode: str = "Auto", **sections: Any) -> Json:
@@ -69,7 +74,11 @@ def _tuner(mode: str = "Auto", **sections: Any) -> Json:
 
 @pytest.fixture(scope="module")
 def world(
-    cluster: Any, prometheus: str, operator: str, new_namespace: Callable[..., str], tmp_path_factory: pytest.TempPathFactory
+    cluster: Any,
+    prometheus: str,
+    operator: str,
+    new_namespace: Callable[..., str],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> World:
     surge = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "100%", "maxUnavailable": 0}}
 
@@ -98,8 +107,6 @@ def world(
     }
     for s in scenarios.values():
         s.start()
-    for s in scenarios.values():
-        s.tune()
     return World(scenarios)
 
 

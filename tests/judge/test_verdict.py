@@ -12,6 +12,7 @@ import pytest
 
 from trimtab.judge.verdict import Kind, Objective, Verdict, evaluate
 from trimtab.judge.windows import Pair
+from trimtab.observe.observation import Histogram, Observation, combine
 
 OBJECTIVE = Objective()
 SLO = Objective(ttft_seconds=1.0, tpot_seconds=0.06)
@@ -149,3 +150,24 @@ def test_numbers_are_per_pod_and_named(experiment: Experiments, load: Any) -> No
         for name in ("ttft_p50_seconds", "ttft_p99_seconds", "tpot_p50_seconds", "tpot_p99_seconds", "finished",
                      "useful_token_ratio", "useful_tokens_per_second", "preemptions_per_second"):  # fmt: skip
             assert v.numbers[f"{arm}_{name}"] is not None
+
+
+def test_a_control_that_now_and_then_meets_the_slo_does_not_hide_a_canary_that_always_does() -> None:
+    """Seen on a starved target: the control's goodput went 240, 3, 0, ... per window, the canary's stayed near 240."""
+
+    def arm(tokens: float, ttft: float) -> Observation:
+        latency = Histogram(
+            (1.0, 2.0, 10.0, float("inf")), tuple(20.0 * (ttft <= b) for b in (1.0, 2.0, 10.0, 99.0)), 20 * ttft
+        )
+        tpot = Histogram((0.1, float("inf")), (20.0, 20.0), 20 * 0.05)
+        return Observation(
+            pods=1, window_seconds=6.0, requests=20.0, finished=20.0, generated_tokens=tokens, useful_tokens=tokens,
+            ttft_seconds=latency, tpot_seconds=tpot,
+        )  # fmt: skip
+
+    control = [arm(1440, 0.5), arm(1500, 0.5), *[arm(1400 + 20 * i, 5.0) for i in range(5)]]
+    canary = [arm(1440 + 10 * i, 0.05) for i in range(7)]
+    pairs = [Pair(6.0 * i, 6.0 * i + 6, a, b) for i, (a, b) in enumerate(zip(canary, control, strict=True))]
+    totals = (combine(canary), combine(control))
+    v = evaluate(pairs, *totals, Objective(ttft_seconds=2.0, tpot_seconds=0.2))
+    assert v.kind is Kind.BETTER and v.gain is not None and v.gain > 1

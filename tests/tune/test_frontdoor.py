@@ -132,6 +132,7 @@ async def test_a_replica_that_refuses_is_left_out(door: FrontDoor, serve: Serve,
 
 async def test_without_a_ready_replica_clients_get_a_503(door: FrontDoor) -> None:
     reader, writer = await asyncio.open_connection(*door.address)
+    writer.write(b"GET / HTTP/1.1\r\n\r\n")
     assert (await asyncio.wait_for(reader.read(), 3)).startswith(b"HTTP/1.1 503 ")
     writer.close()
 

@@ -53,7 +53,7 @@ def mean_interval(values: Sequence[float], confidence: float) -> Interval | None
         return None
     mean = math.fsum(values) / n
     rho = lag1(values)
-    effective = max(2.0, n * (1 - rho) / (1 + rho))
+    effective = max(min(3.0, n - 1.0), n * (1 - rho) / (1 + rho))
     variance = math.fsum((v - mean) ** 2 for v in values) / (n - n / effective)
     half = float(student_t.ppf(0.5 + confidence / 2, effective - 1)) * math.sqrt(variance / effective)
     return Interval(mean, mean - half, mean + half, effective)

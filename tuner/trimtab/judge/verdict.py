@@ -1,7 +1,9 @@
 """`evaluate`: was the canary better than the control over the same minutes?
 
-Method. Per window the log of canary / control goodput per pod; their mean with a Student-t interval whose sample size
-is reduced for autocorrelation. Pairing cancels what both arms share: the hour, the mix of prompts, a slow network.
+Method. Per window the difference of canary and control goodput per pod, as a share of the mean of both arms; their mean
+with a Student-t interval whose sample size is reduced for autocorrelation, shown as the ratio of the arms' totals. (A
+mean of log ratios would be ruled by the windows in which one arm's goodput is near 0.) Pairing cancels what both arms
+share: the hour, the mix of prompts, a slow network.
 Goodput of a target that is not saturated cannot rise above what arrives, so there a clearly lower latency also counts.
 
 Hazards
@@ -45,6 +47,8 @@ _LATENCY_GAIN_FACTOR = 2.0
 SCORE_LATENCY_WEIGHT = 0.1
 #: a latency ratio beyond e^1.5 = 4.5 moves the score no further
 _SCORE_LATENCY_LIMIT = 1.5
+#: share difference beyond which a ratio is only "100 times": (2 + s) / (2 - s) = 100
+_MAX_SHARE = 2 * 99 / 101
 #: z of each p99 bound: "likely" blocks a promotion, "sure" condemns
 _LIKELY, _SURE = 1.0, 1.96
 
@@ -193,35 +197,45 @@ def _decide(e: _Evidence) -> tuple[Kind, str, str]:
 def _evidence(
     windows: Sequence[Pair], canary: Observation, control: Observation, objective: Objective
 ) -> _Evidence | None:
-    logs = _goodput_logs(windows, objective)
-    goodput = mean_interval(logs, objective.confidence) if len(logs) >= MIN_WINDOWS else None
+    differences = _goodput_differences(windows, objective)
+    shares = mean_interval(differences, objective.confidence) if len(differences) >= MIN_WINDOWS else None
+    goodput = _as_log_ratio(shares) if shares is not None else None
     if goodput is None:
         return None
     strict = 1 - (1 - objective.confidence) / _LATENCY_STRICTER
     ttft = _latency_interval([(p.canary.ttft_seconds, p.control.ttft_seconds) for p in windows], strict)
     tpot = _latency_interval([(p.canary.tpot_seconds, p.control.tpot_seconds) for p in windows], strict)
-    return _Evidence(goodput, ttft, tpot, objective, canary, control, len(logs))
+    return _Evidence(goodput, ttft, tpot, objective, canary, control, len(differences))
 
 
-def _goodput_logs(windows: Sequence[Pair], objective: Objective) -> list[float]:
-    """log(canary / control) goodput per window. Half a request's tokens is added to both: zero goodput has a log then.
+def _goodput_differences(windows: Sequence[Pair], objective: Objective) -> list[float]:
+    """Per window (canary - control) goodput over the mean goodput of both arms and all windows: -2 to 2 on average.
 
-    The pseudo-count is the same in both arms, so it shrinks differences (by about 0.5 / requests) and invents none.
+    Antisymmetric in the arms, and no window can weigh more than its tokens. Half a request's tokens is added to the scale,
+    so that two arms without goodput are equal, not undefined.
     """
     request = tokens_per_request(windows)
     if request is None:
         return []
-    out: list[float] = []
+    known: list[tuple[float, float]] = []
     for pair in windows:
         ours, theirs = (o.goodput(objective.ttft_seconds, objective.tpot_seconds) for o in (pair.canary, pair.control))
-        if ours is None or theirs is None:
-            continue
-        value = math.log(
-            (ours + 0.5 * request / pair.canary.window_seconds) / (theirs + 0.5 * request / pair.control.window_seconds)
-        )
-        if math.isfinite(value):
-            out.append(value)
-    return out
+        if ours is not None and theirs is not None and math.isfinite(ours) and math.isfinite(theirs):
+            known.append((ours, theirs))
+    if not known:
+        return []
+    seconds = math.fsum(p.canary.window_seconds for p in windows) / len(windows)
+    scale = math.fsum(a + b for a, b in known) / (2 * len(known)) + 0.5 * request / seconds
+    return [(ours - theirs) / scale for ours, theirs in known]
+
+
+def _as_log_ratio(shares: Interval) -> Interval:
+    """From a mean share difference s to log(canary / control) of the totals: (2 + s) / (2 - s), cut at 100 times."""
+
+    def log(share: float) -> float:
+        return 2 * math.atanh(max(-_MAX_SHARE, min(_MAX_SHARE, share)) / 2)
+
+    return Interval(log(shares.mean), log(shares.low), log(shares.high), shares.effective)
 
 
 def _latency_interval(arms: Sequence[tuple[Histogram | None, Histogram | None]], confidence: float) -> Interval | None:
