@@ -28,8 +28,8 @@ def pod(name: str, *, ready: bool = True, code: int | None = None) -> PodView:
 
 def loop(phase: Phase = Phase.MEASURING) -> Any:
     record = TrialRecord(
-        "trial-1", 1, Configuration.of(max_num_seqs=16), Configuration.of(max_num_seqs=256), phase, 1.0, 0.0, 2, "a guess",
-        message="measuring canary against control",
+        "trial-1", 1, Configuration.of(max_num_seqs=16), Configuration.of(max_num_seqs=256), phase, 1.0, 0.0, 2,
+        origin="a guess", message="measuring canary against control",
     )  # fmt: skip
     state = State(["vllm"], 2, {}, [record], before=figures(SPEC, OBSERVED))
     view = TargetView(Template.CANDIDATE, True, True, 2, False, (pod("r-1", ready=False, code=1),), (pod("r-0"),))

@@ -17,6 +17,8 @@ from typing import Final
 WAIT_FOR_READY_SECONDS: Final = 30.0
 _POLL_SECONDS: Final = 0.05
 _BACKLOG: Final = 1024
+#: how long a refused client has to read its answer
+_REFUSED_SECONDS: Final = 1.0
 _NONE_READY: Final = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\nConnection: close\r\n"
     b"Content-Length: 17\r\n\r\nno engine is up.\n"
@@ -180,9 +182,12 @@ class _Client(_End):
             self.transport.resume_reading()
 
     def refuse(self, answer: bytes) -> None:
-        if self.transport is not None:
+        """What the client sent is read and dropped: a close over unread bytes resets, and it would see no answer."""
+        if self.transport is not None and not self.closed:
+            self.transport.resume_reading()
             self.transport.write(answer)
-            self.transport.close()
+            self.transport.write_eof()
+            asyncio.get_running_loop().call_later(_REFUSED_SECONDS, self.transport.close)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
