@@ -1,5 +1,7 @@
-"""The front door: a TCP splice that gives each connection to a random ready replica, as a Service of Kubernetes does.
+"""The front door: a TCP splice that gives each connection to one of the ready replicas.
 
+The choice is random in rounds: each round visits every ready replica once, in a new random order. A Service of
+Kubernetes draws each time anew; with the few requests of one machine that alone would be most of a verdict's noise.
 Bytes pass both ways untouched, so streaming, errors and disconnects are what the engine and the client make them; an
 end of one side is passed on at once. Hazard: the choice is per connection. A client that keeps connections sticks to a
 replica, and draining waits for it until the bound.
@@ -32,6 +34,7 @@ class FrontDoor:
         self._host, self._port, self._wait = host, port, wait_seconds
         self._random = random.Random(seed)
         self._ready: dict[str, int] = {}
+        self._round: list[str] = []
         self._open: dict[str, set[_Client]] = {}  # by replica; a client is in it from before the connect
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
@@ -101,7 +104,7 @@ class FrontDoor:
                 refused.clear()
                 await asyncio.sleep(_POLL_SECONDS)
                 continue
-            name = self._random.choice(names)
+            name = self._next(names)
             self._open.setdefault(name, set()).add(client)
             try:
                 _, upstream = await loop.create_connection(lambda: _Upstream(client), "127.0.0.1", self._ready[name])
@@ -111,6 +114,16 @@ class FrontDoor:
                 continue
             client.joined(name, upstream)
             return
+
+    def _next(self, names: list[str]) -> str:
+        """The next of this round that is among `names`; a new round where none is left."""
+        self._round = [n for n in self._round if n in self._ready]
+        name = next((n for n in self._round if n in names), None)
+        if name is None:
+            self._round = self._random.sample(names, len(names))
+            name = self._round[0]
+        self._round.remove(name)
+        return name
 
     def left(self, name: str, client: _Client) -> None:
         ends = self._open.get(name, set())
