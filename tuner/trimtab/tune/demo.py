@@ -2,8 +2,8 @@
 
 A small engine with a bad configuration: `max_num_seqs` far above what its KV blocks hold, prefix caching off although
 nine of ten prompts share a prefix. It preempts, computes again, and misses the SLO. In virtual time (one replica,
-200 s, seeds 0 and 1) goodput is 74 to 142 tok/s as found, 245 to 254 with 16 sequences, 278 to 302 with caching, too.
-About 320 streamed tokens/s per replica, so that three fit on two cores beside a control plane.
+200 s, seeds 0 and 1) goodput is 119 to 150 tok/s as found, 251 to 258 with 16 sequences, 263 to 289 with caching,
+too. About 300 streamed tokens/s per replica, so that three fit on two cores beside a control plane.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ class DemoScenario:
     model: str = "tiny"
     # --- the engine as found
     max_num_seqs: int = 256
-    num_gpu_blocks: int = 280
+    num_gpu_blocks: int = 260
     max_model_len: int = 1024
     start_seconds: float = 1.0
-    step_fixed_ms: float = 25.0
-    step_per_prefill_token_ms: float = 0.8
-    step_per_decode_seq_ms: float = 0.5
+    step_fixed_ms: float = 22.0
+    step_per_prefill_token_ms: float = 0.9
+    step_per_decode_seq_ms: float = 0.4
     step_per_kv_token_ms: float = 0.0
     # --- the load
-    requests_per_second: float = 3.8
+    requests_per_second: float = 3.6
     prompt: str = "32:0.5"
     output: str = "75:0.7"
     max_output_tokens: int = 250

@@ -1,8 +1,7 @@
 """Ranks configurations for one load on the emulator's scheduler in virtual time: minutes of traffic in about a second.
 
 Deterministic: same scenario and seed, same figures, however many processes work. Goodput is exact, request by request
-(the judge sees only histograms). One replica of N is simulated, which sees a random 1/N of the
-requests.
+(the judge sees only histograms). One replica of N is simulated, which sees a random 1/N of the requests.
 """
 
 from __future__ import annotations

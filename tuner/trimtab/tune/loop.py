@@ -111,7 +111,7 @@ class Loop:
 
     # --- between trials -----------------------------------------------------------------------------------------------
     async def _idle_tick(self, now: float) -> None:
-        fleet = await self._look(now, _SHOWN_SECONDS if self.state.trials else self._figures_seconds())
+        fleet = await self._look(now, _SHOWN_SECONDS if self.state.trials else self._before_seconds(now))
         trials = self.state.trials
         block = first_block(Ground(self.spec, fleet, trials, trials, now, self._exhausted))
         self.seen = Seen(view=self.target.view(), fleet=fleet, block=block)
@@ -170,6 +170,11 @@ class Loop:
             self.state.after = figures(self.spec, final.observation)
         self.state.done = True
         self.store.save(self.state)
+
+    def _before_seconds(self, now: float) -> float:
+        """The first minutes, without those in which the engines filled up where there are enough."""
+        warm = self.target.fleet(now).stable_seconds - self.spec.rollout.warmup_seconds
+        return min(self._figures_seconds(), max(_FIGURES_SECONDS[0], warm))
 
     def _figures_seconds(self) -> float:
         low, high = _FIGURES_SECONDS
