@@ -16,8 +16,9 @@ from rich.console import Console
 from trimtab.errors import InputError, TrimtabError
 from trimtab.load.session import open_output
 from trimtab.tune import demo
+from trimtab.tune.guard import log_to_file
 from trimtab.tune.options import LOCAL, TuneOptions, build_spec, parse_listen, require_seconds
-from trimtab.tune.session import SessionOptions, log_to_file, run_session
+from trimtab.tune.session import SessionOptions, run_session
 
 #: exit code after Ctrl-C, as shells have it
 INTERRUPTED = 130

@@ -163,9 +163,10 @@ def run_grid(
     return sorted(results, key=_rank)
 
 
-def _rank(result: Result) -> tuple[bool, float, float, str]:
+def _rank(result: Result) -> tuple[bool, float, float, tuple[tuple[str, Value], ...]]:
+    """Equals in order of their settings, so that the smallest of many equal ones is first."""
     tail = result.ttft_p99_seconds if result.ttft_p99_seconds is not None else float("inf")
-    return bool(result.problem), -result.goodput_tokens_per_second, tail, result.configuration.key()
+    return bool(result.problem), -result.goodput_tokens_per_second, tail, result.configuration.values_
 
 
 def _results(scenario: Scenario, configurations: Sequence[Configuration], processes: int) -> Iterator[Result]:

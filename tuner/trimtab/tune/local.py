@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,13 +16,13 @@ from typing import Any, Final
 import aiohttp
 
 from trimtab.errors import EngineError, InputError, TargetError
-from trimtab.judge.guardrail import PodHealth
 from trimtab.observe.samples import PodRef
 from trimtab.plan.preconditions import FleetView
 from trimtab.plan.record import Desired, PodView, TargetView, Template
 from trimtab.tune.argv import CommandLine, configuration_of
 from trimtab.tune.frontdoor import FrontDoor
 from trimtab.tune.process import Child
+from trimtab.tune.replica import Replica, free_port
 
 Json = dict[str, Any]
 NAMESPACE: Final = "local"
@@ -44,44 +43,6 @@ class LocalOptions:
     stop_seconds: float
     folder: Path
     environ: Mapping[str, str] | None = None
-
-
-@dataclass
-class Replica:
-    """One place. `name` changes with each start, so that metrics of two processes are never taken for one."""
-
-    slot: int
-    template: Mapping[str, Any]
-    candidate: bool = False
-    child: Child | None = None
-    port: int = 0
-    starts: int = 0
-    ready: bool = False
-    was_ready: bool = False
-    failed_starts: int = 0
-    draining: bool = False
-
-    @property
-    def name(self) -> str:
-        return f"replica-{self.slot}-{self.starts}"
-
-    @property
-    def dead(self) -> bool:
-        return self.child is not None and self.child.exit_code is not None
-
-    def pod(self) -> PodView:
-        """As the state machine wants it. An engine that ends by itself is an error, whatever its code."""
-        code = self.child.exit_code if self.child is not None else None
-        health = PodHealth(
-            ready=self.ready,
-            restarts=0,
-            waiting_reason=None,
-            terminated_reason=None if code is None else "Error",
-            exit_code=code,
-            age_seconds=self.child.age_seconds if self.child is not None else 0.0,
-            last_log=self.child.tail() if self.dead and self.child is not None else "",
-        )
-        return PodView(self.name, "127.0.0.1", health)
 
 
 @dataclass
@@ -243,7 +204,7 @@ class ProcessTarget:
         await child.stop(self.options.stop_seconds)
 
     async def _spawn(self, replica: Replica) -> None:
-        replica.port = _free_port()
+        replica.port = free_port()
         replica.starts += 1
         replica.ready = replica.was_ready = False
         argv = self.command.argv(replica.template, replica.port)
@@ -289,10 +250,3 @@ class ProcessTarget:
 
     def _all_ready(self) -> bool:
         return all(r.ready and not r.draining for r in self.replicas)
-
-
-def _free_port() -> int:
-    """A loopback port free now. Hazard: someone else may take it before the engine does; then the start fails."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

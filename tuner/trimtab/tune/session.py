@@ -1,19 +1,13 @@
 """One whole `trimtab tune`: what was left by a killed run is ended, everything is started, and everything is ended.
-
-The only module of the room that knows signals and locks.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import fcntl
 import logging
 import os
-import signal
-import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -26,6 +20,7 @@ from trimtab.observe.scrape import ScrapeSource
 from trimtab.plan.spec import TunerSpec
 from trimtab.tune.argv import CommandLine
 from trimtab.tune.frontdoor import FrontDoor
+from trimtab.tune.guard import locked, signals
 from trimtab.tune.load import LoadProcess
 from trimtab.tune.local import LocalOptions, ProcessTarget
 from trimtab.tune.loop import TICK_SECONDS, Loop
@@ -78,7 +73,7 @@ async def run_session(options: SessionOptions, console: Console) -> SessionResul
     """
     command = CommandLine.read(options.command)
     store = Store(options.state)
-    with _locked(options.state), _signals() as stop:
+    with locked(options.state), signals() as stop:
         state, note = await asyncio.to_thread(_state, store, options, command)
         if note:
             console.print(note, markup=False, highlight=False, soft_wrap=True)
@@ -188,40 +183,6 @@ def _state(store: Store, options: SessionOptions, command: CommandLine) -> tuple
     return old, text[0].upper() + text[1:]
 
 
-@contextlib.contextmanager
-def _locked(state: Path) -> Iterator[None]:
-    """One run per state file; the kernel gives the lock back, whatever ends us."""
-    try:
-        state.parent.mkdir(parents=True, exist_ok=True)
-        file = state.with_suffix(".lock").open("w")
-    except OSError as error:
-        raise InputError("--state", f"{state} cannot be written ({error.strerror})", "Name another file.") from error
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise InputError("--state", f"{state} is used by a run in progress", "Name another file.") from error
-        yield
-
-
-@contextlib.contextmanager
-def _signals() -> Iterator[asyncio.Event]:
-    """The event is set by the first signal; later ones change nothing, so that the ending is not cut."""
-    stop, loop = asyncio.Event(), asyncio.get_running_loop()
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    try:
-        for number in numbers:
-            loop.add_signal_handler(number, stop.set)
-    except (RuntimeError, ValueError):  # not the main thread (embedding): then only the caller can end the run
-        yield stop
-        return
-    try:
-        yield stop
-    finally:
-        for number in numbers:
-            loop.remove_signal_handler(number)
-
-
 def _load_counts(load: LoadProcess) -> Json | None:
     """Endings of the load's requests so far; None when no record can be read."""
     try:
@@ -241,15 +202,3 @@ def _load_text(load: Json | None) -> str:
         return ""
     endings = ", ".join(f"{count} {name}" for name, count in sorted(load["endings"].items()))
     return f"The load sent {load['requests']} requests: {endings}."
-
-
-def log_to_file(folder: Path) -> None:
-    """Our own log goes beside the engines' logs: on a terminal it would tear the display."""
-    folder.mkdir(parents=True, exist_ok=True)
-    handler = logging.FileHandler(folder / "tune.log", encoding="utf-8")
-    formatter = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
-    formatter.converter = time.gmtime
-    handler.setFormatter(formatter)
-    root = logging.getLogger("trimtab")
-    root.addHandler(handler)
-    root.setLevel(logging.INFO)
