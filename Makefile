@@ -16,7 +16,7 @@ help: ## this list
 ##@ See it work
 .PHONY: demo try
 demo: venv ## a badly set vLLM target is tuned on a real Kubernetes (root, Go; about 25 minutes the first time, 15 after)
-	@$(BIN)/python hack/demo.py
+	@$(BIN)/python -m hack.demo
 try: venv ## the same loop without Kubernetes: emulated engines as processes (no root; first result in 3 minutes)
 	@$(BIN)/trimtab tune --demo
 

@@ -14,7 +14,7 @@ Json = dict[str, Any]
 
 #: 4 slots cannot carry this load: requests wait, users give up. 48 can, with room.
 STARVED = ("--max-num-seqs=4", "--enable-prefix-caching")
-LOAD = ("--rate=5", "--duration=600", "--prompt=60:0.3", "--output=100:0.4", "--patience=8", "--cancel=0.1", "--seed=1")
+LOAD = ("--rate=6", "--duration=600", "--prompt=60:0.3", "--output=100:0.4", "--patience=8", "--cancel=0.1", "--seed=1")
 
 
 @dataclass

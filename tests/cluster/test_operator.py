@@ -16,7 +16,7 @@ from typing import Any
 
 import manifests
 import pytest
-from scenario import STARVED, Scenario
+from scenario import LOAD, Scenario
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,7 +68,7 @@ class World:
 
 
 def _tuner(mode: str = "Auto", **sections: Any) -> Json:
-    settings = {"rollout": FAST, "preconditions": {"stableSeconds": 5, "minRequestsPerSecond": 0.1}, **sections}
+    settings = {"rollout": FAST, "preconditions": {"stableSeconds": 5, "minRequestsPerSecond": 0.2}, **sections}
     return manifests.tuner(mode=mode, **settings)
 
 
@@ -86,7 +86,7 @@ def world(
         return Scenario(cluster.at(new_namespace()), tuner, **more)
 
     scenarios = {
-        "tuned": made(_tuner(search=search(GOOD)), replicas=3, strategy=surge),
+        "tuned": made(_tuner(search=search(GOOD)), replicas=3, strategy=surge, load=[*LOAD, "--rate=9"]),
         "crash": made(
             _tuner(search=search({"maxNumSeqs": 256}, trials=2)), env={"EMULATE_CRASH_IF": "max_num_seqs>200"}
         ),
@@ -212,7 +212,7 @@ def test_a_changed_replica_count_makes_the_trial_inconclusive(world: World) -> N
 
 
 def test_an_owner_that_reverts_is_not_fought(world: World) -> None:
-    """A GitOps tool puts the template back within a second: at most 2 writes of the template, then a clear condition."""
+    """A GitOps tool puts the template back within a second: at most 2 writes, then a clear condition."""
     s = world["reverted"]
     stop, written = threading.Event(), []
 
@@ -238,7 +238,7 @@ def test_an_owner_that_reverts_is_not_fought(world: World) -> None:
 
 
 def test_direct_scrape_surge_and_a_recreate_strategy(world: World) -> None:
-    """One more pod for the trial instead of one less; the owner's Recreate strategy never stops the fleet and comes back."""
+    """One pod more for the trial instead of one less; the owner's Recreate strategy stops nothing and comes back."""
     s = world["direct"]
     s.wait_phase("Promoted", "RolledBack", "Cancelled", seconds=300)
     assert s.phase() == "Promoted", json.dumps(s.trial()["status"], indent=1)

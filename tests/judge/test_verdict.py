@@ -153,7 +153,7 @@ def test_numbers_are_per_pod_and_named(experiment: Experiments, load: Any) -> No
 
 
 def test_a_control_that_now_and_then_meets_the_slo_does_not_hide_a_canary_that_always_does() -> None:
-    """Seen on a starved target: the control's goodput went 240, 3, 0, ... per window, the canary's stayed near 240."""
+    """Seen on a starved target: the control's goodput went 0, 240, 3, 0, ... by window, the canary's stayed at 240."""
 
     def arm(tokens: float, ttft: float) -> Observation:
         latency = Histogram(
@@ -165,8 +165,8 @@ def test_a_control_that_now_and_then_meets_the_slo_does_not_hide_a_canary_that_a
             ttft_seconds=latency, tpot_seconds=tpot,
         )  # fmt: skip
 
-    control = [arm(1440, 0.5), arm(1500, 0.5), *[arm(1400 + 20 * i, 5.0) for i in range(5)]]
-    canary = [arm(1440 + 10 * i, 0.05) for i in range(7)]
+    control = [arm(1400 + 20 * i, 0.5 if i in (2, 5) else 5.0) for i in range(9)]
+    canary = [arm(1440 + 10 * i, 0.05) for i in range(9)]
     pairs = [Pair(6.0 * i, 6.0 * i + 6, a, b) for i, (a, b) in enumerate(zip(canary, control, strict=True))]
     totals = (combine(canary), combine(control))
     v = evaluate(pairs, *totals, Objective(ttft_seconds=2.0, tpot_seconds=0.2))

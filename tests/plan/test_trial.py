@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from builders import CRASHED, HEALTHY, NOW, STARTING, evidence, observation, pods, record, spec, view
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from builders import CRASHED, HEALTHY, NOW, STARTING, evidence, observation, pods, record, spec, view
 
 from trimtab.judge.verdict import Kind
 from trimtab.plan.record import ENDED, SERVING, Desired, Evidence, Phase, Template, Wish

@@ -39,8 +39,10 @@ class Surface:
         seqs, tokens = int(c["max_num_seqs"]), int(c["max_num_batched_tokens"])
         if seqs * 8 + tokens > self.cliff:
             return None
-        return -0.12 * math.log2(seqs / self.best) ** 2 - 0.04 * math.log2(tokens / 4096) ** 2 + 0.15 * bool(
-            c["enable_prefix_caching"]
+        return (
+            -0.12 * math.log2(seqs / self.best) ** 2
+            - 0.04 * math.log2(tokens / 4096) ** 2
+            + 0.15 * bool(c["enable_prefix_caching"])
         )
 
 

@@ -70,7 +70,9 @@ class EngineError(TrimtabError):
 class EngineNotFound(EngineError):
     """No container of the pod runs vLLM in a form Trimtab can read, or more than one does."""
 
-    hint = "Name the container in spec.targetRef.container; docs/targets.md lists the command-line shapes that are read."
+    hint = (
+        "Name the container in spec.targetRef.container; docs/targets.md lists the command-line shapes that are read."
+    )
 
 
 class RewriteRefused(EngineError):

@@ -156,9 +156,7 @@ def _report(
     with open_output(json_file, "--json") as out:
         with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
             task = progress.add_task("virtual time", total=len(candidates))
-            results = run_grid(
-                scenario, candidates, processes=processes, on_result=lambda _: progress.advance(task)
-            )
+            results = run_grid(scenario, candidates, processes=processes, on_result=lambda _: progress.advance(task))
         console.print(table(results, base))
         if out is not None:
             rows = [{**asdict(r), "configuration": dict(r.configuration)} for r in results]
@@ -199,4 +197,3 @@ def _figures(r: Result) -> list[str]:
 
 def _text(value: float | None, form: str) -> str:
     return "-" if value is None else form.format(value)
-

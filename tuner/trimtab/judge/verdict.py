@@ -211,8 +211,8 @@ def _evidence(
 def _goodput_differences(windows: Sequence[Pair], objective: Objective) -> list[float]:
     """Per window (canary - control) goodput over the mean goodput of both arms and all windows: -2 to 2 on average.
 
-    Antisymmetric in the arms, and no window can weigh more than its tokens. Half a request's tokens is added to the scale,
-    so that two arms without goodput are equal, not undefined.
+    Antisymmetric in the arms, and no window can weigh more than its tokens. Half a request's tokens is added to the
+    scale, so that two arms without goodput are equal, not undefined.
     """
     request = tokens_per_request(windows)
     if request is None:

@@ -12,7 +12,6 @@ from trimtab.plan.preconditions import Block
 from trimtab.plan.record import Phase, TrialRecord
 from trimtab.plan.spec import TunerSpec
 
-
 #: reason of a verdict that is Better by latency while goodput is equal within noise: its goodput "gain" is noise
 LATENCY: Final = "LatencyBetter"
 

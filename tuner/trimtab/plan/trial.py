@@ -1,8 +1,8 @@
 """The trial's state machine: one function per phase, a table from phase to function.
 
-`advance(spec, record, view, evidence, wish, now)` gives the next record. The shell persists it *before* it acts on it, and what it
-then does to the target follows from the phase alone (`desired`). So a kill between any two writes repeats a step,
-never skips one.
+`advance(spec, record, view, evidence, wish, now)` gives the next record. The shell persists it *before* it acts on it,
+and what it then does to the target follows from the phase alone (`desired`). So a kill between any two writes repeats
+a step, never skips one.
 """
 
 from __future__ import annotations

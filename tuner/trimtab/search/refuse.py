@@ -40,9 +40,7 @@ def refusal(
     return None if crashed is None else f"{crashed.configuration} crashed with no more memory in use"
 
 
-def _above_a_crash(
-    configuration: Configuration, history: Sequence[Outcome], baseline: Configuration
-) -> Outcome | None:
+def _above_a_crash(configuration: Configuration, history: Sequence[Outcome], baseline: Configuration) -> Outcome | None:
     """A crashed trial that used no more memory. Overruled by something that runs with at least as much memory.
 
     If that something ran with as much memory as the crashed trial did but other settings, memory was not the cause:

@@ -105,9 +105,7 @@ class Loop:
     async def _evidence(self, record: TrialRecord, view: TargetView, now: float) -> Evidence:
         if record.phase not in SERVING and record.phase is not Phase.VERIFYING:
             return Evidence()
-        return await asyncio.to_thread(
-            trial_evidence, self.source, self.spec, record, view, self.target.ref, now
-        )
+        return await asyncio.to_thread(trial_evidence, self.source, self.spec, record, view, self.target.ref, now)
 
     # --- between trials -----------------------------------------------------------------------------------------------
     async def _idle_tick(self, now: float) -> None:

@@ -1,5 +1,4 @@
-"""One whole `trimtab tune`: what was left by a killed run is ended, everything is started, and everything is ended.
-"""
+"""One whole `trimtab tune`: what was left by a killed run is ended, everything is started, and everything is ended."""
 
 from __future__ import annotations
 

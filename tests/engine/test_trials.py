@@ -1,0 +1,126 @@
+"""Two real vLLM pods under load go through a promoted trial, one that is rolled back, and one that cannot start.
+
+Metrics come through the real Prometheus, the operator runs in its pod as the chart installs it.
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import manifests
+import pytest
+from real_vllm import pod_template
+from scenario import Scenario
+
+pytestmark = [pytest.mark.cluster, pytest.mark.engine, pytest.mark.timeout(1500)]
+ROOT = Path(__file__).resolve().parents[2]
+Json = dict[str, Any]
+
+#: 2 slots a pod starve this load; 16 carry it
+LOAD = (
+    "--rate=3", "--duration=1400", "--prompt=100:0.3", "--output=100:0.4", "--max-output-tokens=250", "--patience=10",
+    "--cancel=0.1", "--prompt-unit=char", "--model=tiny", "--max-in-flight=200", "--seed=3",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def scenario(
+    cluster: Any, crds: None, prometheus: str, helm: Callable[..., Any], new_namespace: Callable[..., str], vllm: Any
+) -> Iterator[Scenario]:
+    """Target, load, operator and a tuner with three candidates: a better, a worse and an impossible one."""
+    namespace, system = new_namespace(), new_namespace()
+    kubectl = cluster.at(namespace)
+    # without chunked prefill vLLM refuses a token budget below max_model_len: the third candidate cannot start
+    template = pod_template(vllm, ["--no-enable-chunked-prefill", "--max-num-batched-tokens=2048", "--max-num-seqs=2"])
+    items = manifests.target(replicas=2)
+    items[0]["spec"]["template"] = template
+    items[0]["spec"]["strategy"] = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
+    tuner = manifests.tuner(
+        objective={"slo": {"ttftSeconds": 3.0, "tpotSeconds": 0.5}},
+        search={
+            "maxNumSeqs": {"min": 1, "max": 64},
+            "maxNumBatchedTokens": {"min": 512, "max": 4096},
+            "prefixCaching": "Keep",
+            "candidates": [{"maxNumSeqs": 16}, {"maxNumSeqs": 1}, {"maxNumBatchedTokens": 512}],
+            "maxTrials": 3,
+        },
+        rollout={
+            "warmupSeconds": 10, "measurementSeconds": 50, "confirmationSeconds": 20, "maxMeasurementSeconds": 100,
+            "verificationSeconds": 10, "progressDeadlineSeconds": 300, "cooldownSeconds": 5,
+        },
+        guardrails={"windowSeconds": 20, "maxMetricsGapSeconds": 60, "minRequests": 10},
+        preconditions={"stableSeconds": 30, "minRequestsPerSecond": 0.2},
+    )  # fmt: skip
+    s = Scenario(kubectl, tuner, load=[*LOAD, "--natural-lengths=forced"])
+    kubectl("apply", "-f", "-", stdin={"apiVersion": "v1", "kind": "List", "items": items})
+    image = "image.repository=localhost/trimtab,image.tag=dev,image.pullPolicy=Never"
+    values = f"rbac.mode=Apply,crds.install=false,log.format=text,watchNamespaces={{{namespace}}}"
+    chart = str(ROOT / "charts" / "trimtab")
+    helm("install", "op", chart, "-n", system, "--set", image, "--set", values, "--wait", "--timeout=120s", timeout=150)
+    kubectl("rollout", "status", "deployment/llm", "--timeout=400s", timeout=420)
+    s.tune()
+    yield s
+    (ROOT / "build").mkdir(exist_ok=True)
+    (ROOT / "build" / "engine-operator.log").write_text(
+        cluster.at(system)("logs", "deployment/op-trimtab", "--tail=500")
+    )
+    (ROOT / "build" / "engine-records.jsonl").write_text(kubectl("logs", "load"))
+    helm("uninstall", "op", "-n", system, "--wait", "--timeout=300s", timeout=320)
+
+
+def test_a_better_setting_is_promoted_on_real_vllm(scenario: Scenario) -> None:
+    scenario.wait_phase("Promoted", "RolledBack", "Cancelled", seconds=600)
+    status = scenario.trial()["status"]
+    assert status["phase"] == "Promoted", json.dumps(status, indent=1)
+    assert status["restarts"] == 2
+    args = scenario.deployment()["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert args[-1] == "--max-num-seqs=16"
+
+
+def test_a_worse_setting_is_rolled_back_to_the_byte(scenario: Scenario) -> None:
+    scenario.wait_phase("Starting", "WarmingUp", "Measuring", "RollingBack", "RolledBack", number=2, seconds=120)
+    scenario.wait_phase("Promoted", "RolledBack", "Cancelled", number=2, seconds=500)
+    trial = scenario.trial(2)
+    assert trial["status"]["phase"] == "RolledBack" and trial["status"]["verdict"]["kind"] == "Worse", trial["status"]
+    assert trial["status"]["restarts"] == 2
+    # the third trial may hold the target already: the baseline it found is what the second gave back
+    third = scenario.trial(3)
+    now = json.loads(third["spec"]["baseline"]["templateJson"]) if third else scenario.deployment()["spec"]["template"]
+    assert now == json.loads(trial["spec"]["baseline"]["templateJson"])
+
+
+def test_an_impossible_setting_fails_with_vllms_own_words(scenario: Scenario) -> None:
+    scenario.wait_phase("RollingBack", "RolledBack", number=3, seconds=400)
+    took = scenario.wait_phase("RolledBack", number=3, seconds=300)
+    status = scenario.trial(3)["status"]
+    assert status["verdict"]["kind"] == "Error" and status["infeasible"]
+    history = {h["phase"]: h["at"] for h in status["history"]}
+    print(f"real vLLM: rolled back {took:.0f} s after the crash was seen; {history}; {status['verdict']['message']}")
+    scenario.wait("Converged", lambda: scenario.status().get("phase") == "Converged", 60)
+
+
+def test_prometheus_saw_the_preemptions_of_each_pod(scenario: Scenario, prometheus: str) -> None:
+    query = f'vllm:num_preemptions_total{{namespace="{scenario.kubectl.namespace}"}}'
+    url = f"{prometheus}/api/v1/query?query={urllib.parse.quote(query)}"
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        found = json.load(answer)["data"]["result"]
+    counts = {series["metric"]["pod"]: float(series["value"][1]) for series in found}
+    print("preemptions per pod through Prometheus:", counts)
+    ready = {p["metadata"]["name"] for p in scenario.kubectl.json("get", "pods", "-l", "app=llm")["items"]}
+    assert counts and set(counts) & ready
+
+
+def test_no_request_failed_on_a_fresh_connection(scenario: Scenario) -> None:
+    """Rolling updates of real vLLM pods with streams in flight; each request opens its own connection."""
+    records = scenario.records()
+    endings: dict[str, int] = {}
+    for r in records:
+        endings[r["ending"]] = endings.get(r["ending"], 0) + 1
+    print("requests by ending:", endings, "failures by cause:", scenario.failures())
+    assert len(records) > 200
+    assert scenario.failures() == {}
