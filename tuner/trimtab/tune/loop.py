@@ -20,7 +20,7 @@ from trimtab.plan.record import SERVING, Evidence, Phase, TargetView, TrialRecor
 from trimtab.plan.spec import TunerSpec
 from trimtab.plan.trial import advance, desired, objective
 from trimtab.tune.evidence import fleet_observation, trial_evidence, with_findings
-from trimtab.tune.proposals import Proposals
+from trimtab.tune.proposals import Proposals, tried
 from trimtab.tune.state import State, Store
 from trimtab.tune.target import Target
 
@@ -111,7 +111,8 @@ class Loop:
     async def _idle_tick(self, now: float) -> None:
         fleet = await self._look(now, _SHOWN_SECONDS if self.state.trials else self._before_seconds(now))
         trials = self.state.trials
-        block = first_block(Ground(self.spec, fleet, trials, trials, now, self._exhausted))
+        history = [t for t in trials if tried(t)]  # one that a kill stopped is not counted against maxTrials
+        block = first_block(Ground(self.spec, fleet, history, trials, now, self._exhausted))
         self.seen = Seen(view=self.target.view(), fleet=fleet, block=block)
         if block is None:
             await self._begin(fleet, now)

@@ -147,7 +147,12 @@ def _rewritten(
 
 def outcomes(trials: Sequence[TrialRecord]) -> list[Outcome]:
     """The ended trials in which the configuration was really tried, as the search sees them."""
-    return [outcome_of(t) for t in trials if t.ended and (t.verdict is None or t.verdict.reason not in _NOT_TRIED)]
+    return [outcome_of(t) for t in trials if tried(t)]
+
+
+def tried(trial: TrialRecord) -> bool:
+    """Whether it ended by what the configuration did, and not by something from outside."""
+    return trial.ended and (trial.verdict is None or trial.verdict.reason not in _NOT_TRIED)
 
 
 def _unclear(configuration: Configuration, count: int) -> list[Outcome]:
