@@ -15,8 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from trimtab.diagnose.finding import Limits
-from trimtab.diagnose.rules import diagnose
 from trimtab.errors import SpecError, TargetConflict, TrimtabError
 from trimtab.judge.verdict import Kind
 from trimtab.plan.preconditions import FleetView, Ground, first_block
@@ -36,7 +34,7 @@ from trimtab.plan.spec import TunerSpec
 from trimtab.plan.trial import advance, desired
 from trimtab_operator import rollout
 from trimtab_operator.cluster import Cluster
-from trimtab_operator.evidence import fleet_observation, refs, trial_evidence
+from trimtab_operator.evidence import fleet_observation, refs, trial_evidence, with_findings
 from trimtab_operator.proposals import Proposals
 from trimtab_operator.recorder import Recorder
 from trimtab_operator.records import SEARCH_LABEL, TUNER_LABEL, new_trial, record_of, status_of
@@ -100,7 +98,7 @@ class Reconciler:
         view = self._with_logs(target.view(baseline, container), namespace, container)
         evidence = self._evidence(tuner, spec, record, view, port, now)
         after = advance(spec, record, view, evidence, _wish(tuner, trial, spec), now)
-        if after != record:
+        if after != record or not trial.get("status"):
             trial = self._save(trial, after, view)
             if after.phase is not record.phase:
                 self._announce(tuner, trial, after)
@@ -269,11 +267,7 @@ class Reconciler:
         pods = refs(ready, tuner["metadata"]["namespace"], port)
         seconds = min(300.0, max(30.0, spec.rollout.measurement_seconds))
         observation, trouble = fleet_observation(source, pods, seconds, now)
-        if observation is None or configuration is None:
-            return replace(fleet, observation=observation), trouble
-        slo = spec.objective.slo
-        findings = diagnose(observation, configuration, Limits(slo.ttft_seconds, slo.tpot_seconds))
-        return replace(fleet, observation=observation, findings=findings), trouble
+        return with_findings(replace(fleet, observation=observation), spec), trouble
 
     def _begin(
         self,

@@ -103,6 +103,7 @@ def world(
                 rollout={**FAST, "maxSurge": 1},
             ),
             strategy={"type": "Recreate"},
+            load=[*LOAD, "--rate=9"],  # the third pod would carry less
         ),
     }
     for s in scenarios.values():

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from trimtab.engine.command import parse_template
 from trimtab.engine.constraints import check_configuration
-from trimtab.engine.patch import paste_ready, snippet
+from trimtab.engine.patch import patch_command, snippet
 from trimtab.engine.rewrite import rewrite
 from trimtab.engine.settings import Configuration
 from trimtab.errors import EngineError, InputError
@@ -113,7 +113,7 @@ class Proposals:
                 f"Set {_changes(current, guess.configuration)}: {guess.origin}. Not measured yet; mode Auto or Approve "
                 "would try it on one pod first."
             )
-            patch = paste_ready(template, written, name, namespace)
+            patch = patch_command(template, written, name, namespace)
             return Suggestion(guess.configuration, text, patch, snippet(template, written))
         return None
 
