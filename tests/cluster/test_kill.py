@@ -123,7 +123,7 @@ def test_killed_while_rolling_back(begin: Callable[[Json], Any]) -> None:
 def test_killed_between_the_template_and_the_pause(
     begin: Callable[[Json], Any], kubeconfig: Path, monkeypatch: pytest.MonkeyPatch, delay: float
 ) -> None:
-    """The narrowest moment: the candidate's template is written, the pause is not. Back after 3 s, one pod has moved."""
+    """The narrowest moment: the candidate's template is written, the pause is not. One pod has moved, not two."""
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
     api = Cluster.connect()
     s, operator = begin({"candidates": [{"maxNumSeqs": 48}]})
