@@ -25,7 +25,7 @@ try: venv ## the same loop without Kubernetes: emulated engines as processes (no
 test: lint venv cluster-build image ## everything: unit, cluster (real Kubernetes), engine (real vLLM); under 40 minutes once cached
 	@$(BIN)/pytest -q --durations=15
 test-fast: lint venv ## no cluster, no engine; under 2 minutes
-	@$(BIN)/pytest -q -m "not cluster and not engine and not slow"
+	@$(BIN)/pytest -q -n 2 -m "not cluster and not engine and not slow"
 test-cluster: venv cluster-build image ## only tests on the real Kubernetes
 	@$(BIN)/pytest -q --durations=15 -m "cluster and not engine"
 test-engine: venv cluster-build image ## only tests with a real vLLM

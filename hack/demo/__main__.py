@@ -83,11 +83,20 @@ def preflight() -> list[str]:
     return missing
 
 
+def _image_values(image: str) -> list[str]:
+    """repository[:tag][@digest] as the chart's values."""
+    name, _, digest = image.partition("@")
+    repository, colon, tag = name.rpartition(":")
+    if not colon or "/" in tag:  # no tag, or the colon of a registry's port
+        repository, tag = name, ""
+    values = [f"image.repository={repository}"]
+    return values + ([f"image.digest={digest}"] if digest else [f"image.tag={tag}"] if tag else [])
+
+
 def prepare(kube: Kube, console: Console, image: str) -> None:
     """Chart, target and load."""
-    repository, _, tag = image.rpartition(":")
     console.print("[bold]Install Trimtab[/] with Helm: one operator, rights for mode Auto")
-    values = [f"image.repository={repository}", f"image.tag={tag}", "image.pullPolicy=IfNotPresent", "rbac.mode=Apply"]
+    values = [*_image_values(image), "image.pullPolicy=IfNotPresent", "rbac.mode=Apply"]
     kube.helm_install("trimtab", "trimtab-system", ROOT / "charts" / "trimtab", values)
     flags = " ".join(scenario.engine_args(scenario.SCENARIO)[1:])
     console.print(f"[bold]Target[/]: Deployment {scenario.NAME}, {scenario.REPLICAS} replicas, badly set: {flags}")
@@ -165,7 +174,9 @@ def _say_news(console: Console, tuner: Json, trials: Sequence[Json], users: Summ
 
 
 def engines(kube: Kube, end: float, seconds: float) -> dict[str, float | None]:
-    """Preemptions/s over all pods, and useful / reserved tokens of finished requests, from Prometheus."""
+    """Preemptions/s over all pods, and useful / reserved tokens of finished requests, as Prometheus knows them."""
+    if not kube.has_prometheus():
+        return {"preemptions": None, "useful_token_ratio": None}
     where, span = f'{{namespace="{scenario.NAMESPACE}"}}', f"[{seconds:.0f}s]"
     preemptions = kube.promql(f"sum(rate(vllm:num_preemptions_total{where}{span}))", end)
     useful = f"sum(increase(vllm:request_generation_tokens_sum{where}{span}))"
@@ -188,7 +199,7 @@ def run(kube: Kube, console: Console, limit_seconds: float) -> None:
             engines(kube, start + BEFORE_SECONDS, BEFORE_SECONDS),
         )
         console.print("[bold]Tune[/]: kubectl apply of one VLLMTuner, mode Auto")
-        kube.apply(scenario.NAMESPACE, [scenario.tuner()])
+        kube.apply(scenario.NAMESPACE, [scenario.tuner(prometheus=kube.has_prometheus())])
         took = watch(kube, console, users, limit_seconds)
         console.print(f"Tuned in {took:.0f} s. {AFTER_SECONDS:.0f} s more of load for the right column")
         time.sleep(5)

@@ -77,6 +77,10 @@ class Kube:
         if done.returncode != 0:
             raise DemoError(f"helm install: {done.stderr.strip()}")
 
+    def has_prometheus(self) -> bool:
+        """Whether Prometheus is where the demo looks for it: Service monitoring/prometheus, port 9090."""
+        return bool(self.run("get", "service", "prometheus", "-n", "monitoring", "-o", "name", check=False))
+
     def promql(self, query: str, at: float) -> dict[str, float]:
         """An instant query to Prometheus, through the API server: value by pod label ("" where there is none)."""
         path = "/api/v1/namespaces/monitoring/services/prometheus:9090/proxy/api/v1/query"
@@ -135,7 +139,8 @@ def given_cluster() -> Kube | None:
 
 def own_cluster() -> Kube:
     """hack/cluster: built if need be, started, with Prometheus and our image."""
-    cache = Path(os.environ.get("TRIMTAB_CACHE") or Path.home() / ".cache" / "trimtab")
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    cache = Path(os.environ.get("TRIMTAB_CACHE") or Path(base) / "trimtab")
     script("hack/cluster/build.sh")
     script("hack/image/build.sh")
     script("hack/cluster/up.sh")

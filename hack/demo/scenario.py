@@ -79,6 +79,7 @@ def load(image: str) -> Json:
     }
 
 
-def tuner() -> Json:
-    spec = spec_dict(NAME, SCENARIO, {"prometheus": {"url": PROMETHEUS}})
+def tuner(*, prometheus: bool) -> Json:
+    """Metrics from Prometheus where there is one, else scraped from the pods by the operator."""
+    spec = spec_dict(NAME, SCENARIO, {"prometheus": {"url": PROMETHEUS}} if prometheus else None)
     return {"apiVersion": "trimtab.dev/v1alpha1", "kind": "VLLMTuner", "metadata": {"name": NAME}, "spec": spec}

@@ -22,10 +22,11 @@ import kopf
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from trimtab_operator.cluster import GROUP, VERSION, Cluster
+from trimtab.errors import TargetRefused
+from trimtab.tune.proposals import Proposals
+from trimtab_operator.cluster import CRD_VERSION, CRDS, GROUP, VERSION, Cluster
 from trimtab_operator.lease import Lease
 from trimtab_operator.loop import Loop
-from trimtab_operator.proposals import Proposals
 from trimtab_operator.reconcile import Reconciler
 from trimtab_operator.recorder import Recorder
 from trimtab_operator.records import TUNER_LABEL
@@ -51,6 +52,7 @@ class Options:
 def build(options: Options) -> tuple[Loop, Telemetry]:
     """All parts, wired by hand. Raises `InputError` where there is no cluster access."""
     cluster = Cluster.connect()
+    check_crds(cluster)
     # a container that is started again in its pod is the same holder: it need not wait for its own lease to expire
     identity = os.environ.get("POD_NAME") or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
     options.data_dir.mkdir(parents=True, exist_ok=True)
@@ -65,7 +67,23 @@ def build(options: Options) -> tuple[Loop, Telemetry]:
     telemetry = Telemetry()
     lease = Lease(cluster, options.lease_namespace, identity, time.time)
     cluster.fence = lambda: lease.held
-    return Loop(reconciler.reconcile, lease, telemetry, time.monotonic), telemetry
+    scopes: list[str | None] = [*options.namespaces] or [None]
+
+    def tuners() -> list[tuple[str, str]]:
+        found = [t["metadata"] for scope in scopes for t in cluster.list("VLLMTuner", scope)]
+        return [(meta["namespace"], meta["name"]) for meta in found]
+
+    return Loop(reconciler.reconcile, tuners, lease, telemetry, time.monotonic), telemetry
+
+
+def check_crds(cluster: Cluster) -> None:
+    """Helm and people upgrade operator and CRDs apart; a schema that prunes what we write would lose safety state."""
+    for name in CRDS:
+        found = cluster.crd_version(name)
+        if found not in (None, CRD_VERSION):
+            text = f"CRD {name} has version {found or 'none'}, this operator needs {CRD_VERSION}"
+            hint = "Apply the CRDs of this release: helm upgrade with crds.install=true, or kubectl apply -f crds/."
+            raise TargetRefused(text, hint=hint)
 
 
 def registry(loop: Loop, telemetry: Telemetry, options: Options) -> kopf.OperatorRegistry:

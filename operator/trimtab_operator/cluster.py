@@ -35,6 +35,11 @@ KINDS: Final[Mapping[str, tuple[str, str]]] = {
     "Event": ("apis/events.k8s.io/v1", "events"),
     "Lease": ("apis/coordination.k8s.io/v1", "leases"),
 }
+_REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+#: annotation of our CRDs; raised with each change of the schema that the operator needs
+CRD_VERSION_ANNOTATION: Final = "trimtab.dev/crd-version"
+CRD_VERSION: Final = "1"
+CRDS: Final = ("vllmtuners.trimtab.dev", "tuningtrials.trimtab.dev")
 #: names the operator's writes in managedFields
 FIELD_MANAGER: Final = "trimtab"
 
@@ -126,6 +131,28 @@ class Cluster:
             )
         return str(value)
 
+    def may(self, verb: str, kind: str, namespace: str, name: str) -> bool:
+        """Whether this account has the right (SelfSubjectAccessReview, open to every account)."""
+        prefix, plural = KINDS[kind]
+        group = prefix.split("/")[1] if prefix.startswith("apis/") else ""
+        attributes = {"verb": verb, "group": group, "resource": plural, "namespace": namespace, "name": name}
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": attributes},
+        }
+        answer = self._call("POST", _REVIEWS, body=review)
+        return bool((answer.get("status") or {}).get("allowed"))
+
+    def crd_version(self, name: str) -> str | None:
+        """The CRD's version annotation; None where this account may not read CRDs."""
+        try:
+            found = self._call("GET", f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{quote(name, safe='')}")
+        except TargetRefused as error:
+            _log.info("CRD version not checked: %s", error)
+            return None
+        return str((found["metadata"].get("annotations") or {}).get(CRD_VERSION_ANNOTATION, ""))
+
     # --- writing ------------------------------------------------------------------------------------------------------
     def create(self, kind: str, namespace: str, body: Json) -> Json:
         return self._call("POST", self._path(kind, namespace), query={"fieldManager": FIELD_MANAGER}, body=body)
@@ -186,7 +213,7 @@ class Cluster:
         body: Any = None,
         content: str = "application/json",
     ) -> bytes:
-        if method != "GET" and "/leases" not in path and not self.fence():
+        if method != "GET" and path != _REVIEWS and "/leases" not in path and not self.fence():
             raise ClusterUnavailable(f"{method} {path}: not sent, this process does not hold the lease")
         resource = path + (f"?{urlencode(query)}" if query else "")
         headers = {"Accept": "application/json", **({"Content-Type": content} if body is not None else {})}

@@ -22,6 +22,7 @@ _log = logging.getLogger(__name__)
 #: passes that run at the same time; each is mostly waiting for the API server or Prometheus
 _PARALLEL: Final = 8
 _UNEXPECTED_RETRY_SECONDS: Final = 15.0
+_RESYNC_SECONDS: Final = 60.0
 
 
 @dataclass
@@ -29,6 +30,8 @@ class Loop:
     """`reconcile(namespace, name)` blocks and returns the seconds until the next pass, or None to forget the tuner."""
 
     reconcile: Callable[[str, str], float | None]
+    #: every tuner there is: asked now and then, so that a watch that died silently delays a tuner but never hides it
+    tuners: Callable[[], list[Key]]
     lease: Lease
     telemetry: Telemetry
     monotonic: Callable[[], float]
@@ -49,6 +52,7 @@ class Loop:
         slots = asyncio.Semaphore(_PARALLEL)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._keep_lease())
+            tasks.create_task(self._resync())
             while True:
                 now = self.monotonic()
                 self.beat = now
@@ -57,6 +61,15 @@ class Loop:
                         self.running.add(key)
                         tasks.create_task(self._pass(key, slots))
                 await asyncio.sleep(0.1)
+
+    async def _resync(self) -> None:
+        while True:
+            try:
+                for key in await asyncio.to_thread(self.tuners):
+                    self.due.setdefault(key, self.monotonic())
+            except TrimtabError as error:
+                _log.warning("resync: %s", error)
+            await asyncio.sleep(_RESYNC_SECONDS)
 
     async def _keep_lease(self) -> None:
         while True:

@@ -109,9 +109,11 @@ def release(
 @app.command()
 def check(namespace: Namespaces = None, all_namespaces: Everywhere = False) -> None:
     """Check that the API server answers, the CRDs are there and this account may read what it must."""
+    from trimtab_operator.app import check_crds
     from trimtab_operator.cluster import Cluster
 
     cluster = Cluster.connect()
+    check_crds(cluster)
     scopes: list[str | None] = [*_scope(namespace, all_namespaces)] or [None]
     for scope in scopes:
         for kind in ("VLLMTuner", "TuningTrial", "Deployment", "ReplicaSet", "Pod"):

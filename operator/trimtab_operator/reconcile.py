@@ -32,10 +32,10 @@ from trimtab.plan.record import (
 )
 from trimtab.plan.spec import TunerSpec
 from trimtab.plan.trial import advance, desired
+from trimtab.tune.proposals import Proposals
 from trimtab_operator import rollout
 from trimtab_operator.cluster import Cluster
 from trimtab_operator.evidence import fleet_observation, refs, trial_evidence, with_findings
-from trimtab_operator.proposals import Proposals
 from trimtab_operator.recorder import Recorder
 from trimtab_operator.records import SEARCH_LABEL, TUNER_LABEL, new_trial, record_of, status_of
 from trimtab_operator.sources import Sources
@@ -52,6 +52,8 @@ REJECT_ANNOTATION: Final = "trimtab.dev/reject"
 TRIAL_TICK: Final = 1.5
 IDLE_TICK: Final = 10.0
 BLOCKED_TICK: Final = 20.0
+#: window of the look between trials: the rules for a hang or a deadlock want a minute of samples
+_LOOK_SECONDS: Final = 75.0
 #: how long one call waits for the candidate's ReplicaSet, so that the pause lands before a second pod moves
 _PAUSE_WAIT_SECONDS: Final = 10.0
 _PAUSE_POLL_SECONDS: Final = 0.15
@@ -76,6 +78,7 @@ class Reconciler:
         """One pass; returns seconds until the next look, None when the tuner is gone."""
         tuner = self.cluster.get("VLLMTuner", namespace, name)
         if tuner is None:
+            self.sources.forget((namespace, name))
             return None
         trials = self.cluster.list("TuningTrial", namespace, {TUNER_LABEL: name})
         trials.sort(key=lambda t: t["spec"]["number"])
@@ -134,10 +137,8 @@ class Reconciler:
         wanted = desired(record.phase, view.template)
         if wanted is Desired.KEEP or target.deployment is None:
             return record
-        surge = spec.rollout.max_surge
-        operations = rollout.next_patch(
-            wanted, target.deployment, target.replica_sets, baseline, trial["metadata"]["name"], surge
-        )
+        name = trial["metadata"]["name"]
+        operations = rollout.next_patch(wanted, target.deployment, target.replica_sets, baseline, name)
         if not operations:
             return record
         self.cluster.json_patch("Deployment", target.deployment, operations)
@@ -164,7 +165,7 @@ class Reconciler:
             if target.deployment is None or target.deployment["spec"].get("paused"):
                 return
             operations = rollout.next_patch(
-                Desired.HOLD, target.deployment, target.replica_sets, baseline, meta["name"], spec.rollout.max_surge
+                Desired.HOLD, target.deployment, target.replica_sets, baseline, meta["name"]
             )
             if operations and rollout.whose(target.deployment, baseline) is Template.CANDIDATE:
                 try:
@@ -227,7 +228,11 @@ class Reconciler:
             (tuner["metadata"]["uid"], question) in self.exhausted,
         )
         block = first_block(ground)
-        suggestion = self.proposals.suggest(spec, target, fleet, ours) if fleet.configuration is not None else None
+        suggestion = None
+        if fleet.configuration is not None:
+            meta = tuner["metadata"]
+            args = (spec, target.template, fleet, ours, spec.target_ref.name, meta["namespace"])
+            suggestion = self.proposals.suggest(*args)
         situation = Situation(block=block, fleet=fleet, suggestion=suggestion)
         if block is None and not spec.suspend and spec.mode != "Recommend":
             created = self._begin(tuner, spec, target, fleet, records, ours, question)
@@ -255,6 +260,7 @@ class Reconciler:
             stable_seconds=rollout.stable_seconds(deployment, target.pods, now),
             engine_problem=problem,
             owner=rollout.owner(deployment),
+            may_write=spec.mode == "Recommend" or self._may_write(tuner, spec),
             configuration=configuration,
         )
         ready = [(p.name, p.ip) for p in target.current_pods() if p.health.ready]
@@ -265,7 +271,7 @@ class Reconciler:
         except TrimtabError as error:
             return fleet, f"{error} {error.hint}"
         pods = refs(ready, tuner["metadata"]["namespace"], port)
-        seconds = min(300.0, max(30.0, spec.rollout.measurement_seconds))
+        seconds = min(300.0, max(_LOOK_SECONDS, spec.rollout.measurement_seconds))
         observation, trouble = fleet_observation(source, pods, seconds, now)
         return with_findings(replace(fleet, observation=observation), spec), trouble
 
@@ -282,12 +288,12 @@ class Reconciler:
         """Create the next trial, baseline inside; the target is not touched yet. None: nothing is left to try."""
         assert target.deployment is not None and fleet.configuration is not None  # no block means both are there
         key = f"{tuner['metadata']['namespace']}/{tuner['metadata']['name']}"
-        proposal = self.proposals.next(key, spec, target, fleet, ours)
+        proposal = self.proposals.next(key, spec, target.template, fleet, ours)
         if proposal is None:
             self.exhausted.add((tuner["metadata"]["uid"], question))
             return None
         self._add_finalizer(tuner)
-        baseline = rollout.Baseline.of(target.deployment, proposal.template)
+        baseline = rollout.Baseline.of(target.deployment, proposal.template, spec.rollout.max_surge)
         number = max((r.number for r in records), default=0) + 1
         body = new_trial(
             tuner, number, baseline, fleet.replicas, fleet.configuration, proposal.configuration, proposal.origin,
@@ -301,6 +307,10 @@ class Reconciler:
             text += f"; approve with: kubectl annotate vt {tuner['metadata']['name']} {note} --overwrite"
         self.recorder.event(tuner, "TrialProposed", text)
         return created
+
+    def _may_write(self, tuner: Json, spec: TunerSpec) -> bool:
+        """Whether the API server would let this operator patch the target."""
+        return self.cluster.may("patch", "Deployment", tuner["metadata"]["namespace"], spec.target_ref.name)
 
     # --- writing what is ours -----------------------------------------------------------------------------------------
     def _write_tuner(
@@ -385,7 +395,13 @@ def _wish(tuner: Json, trial: Json, spec: TunerSpec) -> Wish:
         stop = "stopped because the VLLMTuner or the TuningTrial was deleted"
     elif spec.mode == "Recommend":
         stop = "stopped because spec.mode is Recommend now"
-    return Wish(stop, approved=notes.get(APPROVE_ANNOTATION) == name, rejected=notes.get(REJECT_ANNOTATION) == name)
+    own: Mapping[str, str] = trial["metadata"].get("annotations") or {}
+
+    def said(annotation: str) -> bool:
+        """On the tuner it names the trial; on the trial itself it is "true"."""
+        return notes.get(annotation) == name or own.get(annotation) == "true"
+
+    return Wish(stop, approved=said(APPROVE_ANNOTATION), rejected=said(REJECT_ANNOTATION))
 
 
 def search_hash(spec: TunerSpec) -> str:

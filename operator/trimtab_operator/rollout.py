@@ -39,9 +39,11 @@ class Baseline:
     strategy: Json | None
     min_ready_seconds: int | None
     progress_deadline_seconds: int | None
+    #: how the trial narrows the strategy; fixed at its start, whatever the tuner's spec says later
+    max_surge: int = 0
 
     @classmethod
-    def of(cls, deployment: Json, candidate: Json) -> Baseline:
+    def of(cls, deployment: Json, candidate: Json, max_surge: int = 0) -> Baseline:
         spec = deployment["spec"]
         return cls(
             deployment_uid=deployment["metadata"]["uid"],
@@ -50,6 +52,7 @@ class Baseline:
             strategy=spec.get("strategy"),
             min_ready_seconds=spec.get("minReadySeconds"),
             progress_deadline_seconds=spec.get("progressDeadlineSeconds"),
+            max_surge=max_surge,
         )
 
     def to_spec(self) -> Json:
@@ -59,6 +62,7 @@ class Baseline:
             "templateJson": json.dumps(self.template, sort_keys=True),
             "candidateTemplateJson": json.dumps(self.candidate, sort_keys=True),
             "strategyJson": json.dumps(self.strategy),
+            "maxSurge": self.max_surge,
         }
         if self.min_ready_seconds is not None:
             out["minReadySeconds"] = self.min_ready_seconds
@@ -75,6 +79,7 @@ class Baseline:
             strategy=json.loads(stored["strategyJson"]),
             min_ready_seconds=stored.get("minReadySeconds"),
             progress_deadline_seconds=stored.get("progressDeadlineSeconds"),
+            max_surge=stored.get("maxSurge", 0),
         )
 
 
@@ -185,29 +190,31 @@ def _scheduled(status: Json) -> bool:
 
 # --- acting -----------------------------------------------------------------------------------------------------------
 def next_patch(
-    desired: Desired, deployment: Json, replica_sets: Sequence[Json], baseline: Baseline, trial: str, max_surge: int
+    desired: Desired, deployment: Json, replica_sets: Sequence[Json], baseline: Baseline, trial: str
 ) -> list[Json]:
     """The JSON patch operations that bring the Deployment one step nearer to `desired`; empty when nothing is to be
     written.
     """
     table: dict[Desired, Callable[[], list[Json]]] = {
         Desired.KEEP: list,
-        Desired.HOLD: lambda: _hold(deployment, replica_sets, baseline, trial, max_surge),
-        Desired.PROMOTE: lambda: _finish(deployment, baseline, max_surge),
-        Desired.RESTORE: lambda: _restore(deployment, baseline, trial, max_surge),
-        Desired.RELEASE: lambda: _give_back(deployment, baseline, max_surge),
+        Desired.HOLD: lambda: _hold(deployment, replica_sets, baseline, trial),
+        Desired.PROMOTE: lambda: _finish(deployment, baseline),
+        Desired.RESTORE: lambda: _restore(deployment, baseline, trial),
+        Desired.RELEASE: lambda: _give_back(deployment, baseline),
     }
     return table[desired]()
 
 
-def _hold(deployment: Json, replica_sets: Sequence[Json], baseline: Baseline, trial: str, max_surge: int) -> list[Json]:
+def _hold(deployment: Json, replica_sets: Sequence[Json], baseline: Baseline, trial: str) -> list[Json]:
     spec = deployment["spec"]
+    if spec["template"] == baseline.template and spec.get("paused"):
+        return []  # someone paused it just now: a pause that is not ours is not ours to lift
     if spec["template"] == baseline.template:
         deadline = baseline.progress_deadline_seconds if baseline.progress_deadline_seconds is not None else 600
         hold = max(baseline.min_ready_seconds or 0, min(HOLD_MIN_READY_SECONDS, deadline - 1))
         return [
             *_annotate(deployment, trial),
-            {"op": "add", "path": "/spec/strategy", "value": narrowed(max_surge)},
+            {"op": "add", "path": "/spec/strategy", "value": narrowed(baseline.max_surge)},
             {"op": "add", "path": "/spec/minReadySeconds", "value": hold},
             {"op": "replace", "path": "/spec/template", "value": baseline.candidate},
         ]
@@ -221,16 +228,16 @@ def first_replica(replica_sets: Sequence[Json], baseline: Baseline) -> bool:
     return any(_template_of(rs) == baseline.candidate and rs["spec"].get("replicas", 0) >= 1 for rs in replica_sets)
 
 
-def _finish(deployment: Json, baseline: Baseline, max_surge: int) -> list[Json]:
+def _finish(deployment: Json, baseline: Baseline) -> list[Json]:
     """Go on with the rollout, then give the owner's strategy back. Never writes the template."""
     if not _marked(deployment):
         return []
     if deployment["spec"].get("paused"):
         return [*_min_ready(deployment, baseline), {"op": "remove", "path": "/spec/paused"}]
-    return _give_back(deployment, baseline, max_surge) if settled(deployment) else []
+    return _give_back(deployment, baseline) if settled(deployment) else []
 
 
-def _restore(deployment: Json, baseline: Baseline, trial: str, max_surge: int) -> list[Json]:
+def _restore(deployment: Json, baseline: Baseline, trial: str) -> list[Json]:
     """The baseline's template and an end of the pause in one patch; the owner's strategy once all pods are back."""
     spec = deployment["spec"]
     operations: list[Json] = []
@@ -241,16 +248,16 @@ def _restore(deployment: Json, baseline: Baseline, trial: str, max_surge: int) -
         ):  # after a promotion the owner's own strategy is back: narrow it again for the way home
             operations += [
                 *_annotate(deployment, trial),
-                {"op": "add", "path": "/spec/strategy", "value": narrowed(max_surge)},
+                {"op": "add", "path": "/spec/strategy", "value": narrowed(baseline.max_surge)},
             ]
     if spec.get("paused") and _marked(deployment):
         operations += [*_min_ready(deployment, baseline), {"op": "remove", "path": "/spec/paused"}]
     if operations:
         return operations
-    return _give_back(deployment, baseline, max_surge) if _marked(deployment) and settled(deployment) else []
+    return _give_back(deployment, baseline) if _marked(deployment) and settled(deployment) else []
 
 
-def _give_back(deployment: Json, baseline: Baseline, max_surge: int) -> list[Json]:
+def _give_back(deployment: Json, baseline: Baseline) -> list[Json]:
     """Remove Trimtab's marks: annotation, pause, narrowed strategy. A strategy that someone else changed meanwhile
     stays.
     """
@@ -258,7 +265,7 @@ def _give_back(deployment: Json, baseline: Baseline, max_surge: int) -> list[Jso
         return []
     spec = deployment["spec"]
     operations: list[Json] = [{"op": "remove", "path": f"/metadata/annotations/{_pointer(TRIAL_ANNOTATION)}"}]
-    if spec.get("strategy") == narrowed(max_surge) and baseline.strategy is not None:
+    if spec.get("strategy") == narrowed(baseline.max_surge) and baseline.strategy is not None:
         operations.append({"op": "replace", "path": "/spec/strategy", "value": baseline.strategy})
     if spec.get("paused"):
         operations.append({"op": "remove", "path": "/spec/paused"})

@@ -13,6 +13,8 @@ from trimtab.plan.spec import Metrics, TunerSpec
 from trimtab_operator.cluster import Cluster
 
 Json = dict[str, Any]
+#: namespace and name of a tuner
+Key = tuple[str, str]
 
 
 class Sources:
@@ -23,29 +25,28 @@ class Sources:
     def __init__(self, cluster: Cluster, clock: Callable[[], float]) -> None:
         self._cluster, self._clock = cluster, clock
         self._lock = threading.Lock()
-        self._open: dict[str, tuple[Metrics, MetricsSource]] = {}
+        self._open: dict[Key, tuple[str, Metrics, MetricsSource]] = {}
 
     def of(self, tuner: Json, spec: TunerSpec) -> MetricsSource:
         """The tuner's source; `InputError` where a referenced Secret or ConfigMap is missing."""
-        uid = tuner["metadata"]["uid"]
+        meta = tuner["metadata"]
+        key = (meta["namespace"], meta["name"])
         with self._lock:
-            known = self._open.get(uid)
-            if known is not None and known[0] == spec.metrics:
-                return known[1]
-        made = self._make(tuner["metadata"]["namespace"], spec)
+            known = self._open.get(key)
+            if known is not None and known[:2] == (meta["uid"], spec.metrics):
+                return known[2]
+        made = self._make(meta["namespace"], spec)
+        self.forget(key)
         with self._lock:
-            old = self._open.pop(uid, None)
-            self._open[uid] = (spec.metrics, made)
-        if old is not None:
-            old[1].close()
+            self._open[key] = (meta["uid"], spec.metrics, made)
         return made
 
-    def forget(self, uid: str) -> None:
-        """The tuner is gone."""
+    def forget(self, key: Key) -> None:
+        """The tuner is gone, or its metrics section changed: end what was opened for it."""
         with self._lock:
-            old = self._open.pop(uid, None)
+            old = self._open.pop(key, None)
         if old is not None:
-            old[1].close()
+            old[2].close()
 
     def _make(self, namespace: str, spec: TunerSpec) -> MetricsSource:
         if spec.metrics.direct is not None:

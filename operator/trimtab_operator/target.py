@@ -48,7 +48,7 @@ class Target:
         """(configuration, problem, port): the settings on the command line, or why they cannot be read."""
         try:
             command = self.engine(container)
-            return command.configuration(), "", command.port
+            return command.configuration(), command.obstacle(), command.port
         except (EngineError, InputError) as error:
             return None, f"{error} {error.hint}", 8000
 

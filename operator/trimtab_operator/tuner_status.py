@@ -14,7 +14,7 @@ from trimtab.plan.preconditions import Block, FleetView, restarts_within_day
 from trimtab.plan.record import TrialRecord
 from trimtab.plan.spec import TunerSpec
 from trimtab.plan.summary import TunerPhase, tally, tuner_phase
-from trimtab_operator.proposals import Suggestion
+from trimtab.tune.proposals import Suggestion
 from trimtab_operator.records import conditions
 
 Json = dict[str, Any]
@@ -141,14 +141,8 @@ def _conditions(spec: TunerSpec, active: TrialRecord | None, situation: Situatio
             ("Progressing", "True", active.phase.value, f"{active.name}: {active.message}"),
             ("Stalled", "False", "TrialInFlight", ""),
         ]
-    why = (
-        "suspended; set spec.suspend: false to go on"
-        if spec.suspend
-        else block.message
-        if block
-        else "next trial is due"
-    )
-    idle = ("Progressing", "False", "Suspended" if spec.suspend else block.reason if block else "Idle", why)
+    reason, why = _idle_reason(spec, block)
+    idle = ("Progressing", "False", reason, why)
     if block is not None and block.hard:
         ready = ("Ready", "False", block.reason, block.message) if block.reason in _NOT_READY else _READY
         return [ready, idle, ("Stalled", "True", block.reason, block.message)]
@@ -156,3 +150,14 @@ def _conditions(spec: TunerSpec, active: TrialRecord | None, situation: Situatio
 
 
 _READY = ("Ready", "True", "Watching", "target, engine and metrics can be read")
+
+
+def _idle_reason(spec: TunerSpec, block: Block | None) -> tuple[str, str]:
+    """Why nothing happens now."""
+    if spec.suspend:
+        return "Suspended", "suspended; set spec.suspend: false to go on"
+    if block is not None:
+        return block.reason, block.message
+    if spec.mode == "Recommend":
+        return "RecommendOnly", "mode Recommend writes nothing to the target; see status.recommendation"
+    return "Idle", "the next trial is due"

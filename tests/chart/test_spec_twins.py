@@ -182,8 +182,3 @@ def test_every_field_is_documented(crd_schema: Callable[[str], Schema], plural: 
         if p != "metadata" and not p.endswith("[]") and not f.get("description")
     ]
     assert bare == []
-
-
-def test_a_pending_verdict_is_a_verdict(crd_schema: Callable[[str], Schema]) -> None:
-    status = crd_schema("tuningtrials")["properties"]["status"]["properties"]
-    assert status["pendingVerdict"]["properties"] == status["verdict"]["properties"]

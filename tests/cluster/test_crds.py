@@ -346,15 +346,6 @@ TUNER_STATUS: Manifest = {
         "snippet": "- --max-num-seqs=48",
     },
     "restartsToday": 4,
-    "restartTimes": ["2026-01-02T03:04:05Z", "2026-01-02T03:04:05.123456Z"],
-    "lastTickTime": "2026-01-02T03:04:05Z",
-    "metricsSource": {
-        "type": "Direct",
-        "reachable": True,
-        "pods": 3,
-        "lastSampleTime": "2026-01-02T03:04:05Z",
-        "message": "",
-    },
     "conditions": [condition(), condition(type="Stalled", status="False")],
 }
 
@@ -376,7 +367,6 @@ TRIAL_STATUS: Manifest = {
     "startedAt": "2026-01-02T03:04:05Z",
     "finishedAt": "2026-01-02T03:04:05Z",
     "measureFrom": "2026-01-02T03:04:05.5Z",
-    "measureTo": "2026-01-02T03:04:05Z",
     "confirmFrom": "2026-01-02T03:04:05Z",
     "metricsSeenAt": "2026-01-02T03:04:05Z",
     "held": True,
@@ -385,7 +375,6 @@ TRIAL_STATUS: Manifest = {
     "replicas": 3,
     "canaryPod": "llama-abc-def",
     "verdict": VERDICT,
-    "pendingVerdict": VERDICT,
     "gain": "+12.5%",
     "settings": "max_num_seqs=32 prefix=on",
     "infeasible": False,
@@ -418,7 +407,6 @@ def test_a_full_status_is_kept_to_the_last_field(kubectl: Any) -> None:
         ({"conditions": [condition(), condition()]}, "Duplicate value"),
         ({"conditions": [condition(status="Maybe")]}, '"True", "False", "Unknown"'),
         ({"conditions": [condition(reason="not camel case")]}, "reason"),
-        ({"lastTickTime": "yesterday"}, "date-time"),
     ],
 )
 def test_a_wrong_status_is_refused(existing: Any, kubectl: Any, status: Manifest, message: str) -> None:

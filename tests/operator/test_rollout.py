@@ -81,30 +81,30 @@ def baseline() -> Baseline:
 @pytest.mark.parametrize("way", [Desired.PROMOTE, Desired.RESTORE])
 def test_there_and_back_leaves_only_the_template_changed_or_nothing(spec: Json, surge: int, way: Desired) -> None:
     start = deployment(**spec)
-    base = Baseline.of(start, template(32))
-    held = apply(start, next_patch(Desired.HOLD, start, [], base, "llm-1", surge))
+    base = Baseline.of(start, template(32), surge)
+    held = apply(start, next_patch(Desired.HOLD, start, [], base, "llm-1"))
     assert held["spec"]["strategy"] == narrowed(surge) and held["spec"]["template"] == template(32)
     assert held["spec"]["minReadySeconds"] < held["spec"]["progressDeadlineSeconds"]
-    assert next_patch(Desired.HOLD, held, [replica_set(32, 0)], base, "llm-1", surge) == []  # too early to pause
-    paused = apply(held, next_patch(Desired.HOLD, held, [replica_set(32, 1)], base, "llm-1", surge))
+    assert next_patch(Desired.HOLD, held, [replica_set(32, 0)], base, "llm-1") == []  # too early to pause
+    paused = apply(held, next_patch(Desired.HOLD, held, [replica_set(32, 1)], base, "llm-1"))
     assert paused["spec"]["paused"]
-    assert next_patch(Desired.HOLD, paused, [replica_set(32, 1)], base, "llm-1", surge) == []
+    assert next_patch(Desired.HOLD, paused, [replica_set(32, 1)], base, "llm-1") == []
     paused["status"]["updatedReplicas"] = 1
-    going = apply(paused, next_patch(way, paused, [], base, "llm-1", surge))
+    going = apply(paused, next_patch(way, paused, [], base, "llm-1"))
     assert not going["spec"].get("paused") and going["spec"]["strategy"] == narrowed(surge)
-    assert next_patch(way, going, [], base, "llm-1", surge) == []  # not all pods are there yet
+    assert next_patch(way, going, [], base, "llm-1") == []  # not all pods are there yet
     going["status"] = _whole()
-    end = apply(going, next_patch(way, going, [], base, "llm-1", surge))
+    end = apply(going, next_patch(way, going, [], base, "llm-1"))
     wanted = start["spec"] if way is Desired.RESTORE else {**start["spec"], "template": template(32)}
     assert end["spec"] == wanted
     assert TRIAL_ANNOTATION not in end["metadata"]["annotations"]
-    assert next_patch(way, end, [], base, "llm-1", surge) == []
+    assert next_patch(way, end, [], base, "llm-1") == []
 
 
 def test_replicas_are_never_written(baseline: Baseline) -> None:
     for way in Desired:
         for state in (deployment(), deployment(template=template(32), paused=True)):
-            operations = next_patch(way, state, [replica_set(32, 1)], baseline, "llm-1", 0)
+            operations = next_patch(way, state, [replica_set(32, 1)], baseline, "llm-1")
             assert not [o for o in operations if "replicas" in o["path"]]
 
 
@@ -112,28 +112,26 @@ def test_a_promotion_is_taken_back_one_pod_at_a_time(baseline: Baseline) -> None
     """After the promotion the owner's surge of 100% is back: it is narrowed again for the way home."""
     promoted = deployment(template=template(32))
     promoted["metadata"]["annotations"] = {}
-    back = apply(promoted, next_patch(Desired.RESTORE, promoted, [], baseline, "llm-1", 0))
+    back = apply(promoted, next_patch(Desired.RESTORE, promoted, [], baseline, "llm-1"))
     assert back["spec"]["template"] == template(128) and back["spec"]["strategy"] == narrowed(0)
-    end = apply(back, next_patch(Desired.RESTORE, back, [], baseline, "llm-1", 0))
+    end = apply(back, next_patch(Desired.RESTORE, back, [], baseline, "llm-1"))
     assert end["spec"] == deployment()["spec"]
 
 
 def test_a_foreign_template_gets_its_deployment_back_as_the_owner_had_it(baseline: Baseline) -> None:
     foreign = deployment(template=template(77), paused=True, strategy=narrowed(0), minReadySeconds=30)
     foreign["metadata"]["annotations"] = {TRIAL_ANNOTATION: "llm-1", "team": "search"}
-    released = apply(foreign, next_patch(Desired.RELEASE, foreign, [], baseline, "llm-1", 0))
+    released = apply(foreign, next_patch(Desired.RELEASE, foreign, [], baseline, "llm-1"))
     assert released["spec"] == deployment(template=template(77))["spec"]
     assert released["metadata"]["annotations"] == {"team": "search"}
     own = apply(foreign, [{"op": "add", "path": "/spec/strategy", "value": {"type": "Recreate"}}])
-    assert apply(own, next_patch(Desired.RELEASE, own, [], baseline, "x", 0))["spec"]["strategy"] == {
-        "type": "Recreate"
-    }
+    assert apply(own, next_patch(Desired.RELEASE, own, [], baseline, "x"))["spec"]["strategy"] == {"type": "Recreate"}
 
 
 def test_an_owners_pause_without_our_mark_is_left_alone(baseline: Baseline) -> None:
     paused = deployment(paused=True)
     for way in (Desired.PROMOTE, Desired.RESTORE, Desired.RELEASE, Desired.KEEP):
-        assert next_patch(way, paused, [], baseline, "llm-1", 0) == []
+        assert next_patch(way, paused, [], baseline, "llm-1") == []
 
 
 def test_whose_template() -> None:

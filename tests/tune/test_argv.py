@@ -41,7 +41,7 @@ def test_python_modules_are_engines() -> None:
         (["sleep", "9"], "no container of the pod runs vLLM"),
         (["sh", "-c", "vllm serve m"], "shell script"),
         (["vllm", "serve", "m", "--ssl-keyfile", "k"], "HTTPS"),
-        (["vllm", "serve", "m", "--disable-log-stats"], "nothing to measure"),
+        (["vllm", "serve", "m", "--disable-log-stats"], "removes the metrics"),
         (["vllm", "serve", "m", "--nnodes", "2"], "several processes"),
     ],
 )

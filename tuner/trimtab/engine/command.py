@@ -61,6 +61,16 @@ class EngineCommand:
         """The flag that wins under this full name (`--max-num-seqs`), without a dotted key."""
         return winner(self.flags, name)
 
+    def obstacle(self) -> str:
+        """Why an engine that can be read cannot be tuned, and what its owner can do; "" when nothing does."""
+        if self.multi_node:
+            return "one engine spans several processes or nodes: a canary would need a whole second group"
+        if self.log_stats_disabled:
+            return "--disable-log-stats removes the metrics: leave it out while tuning"
+        if self.https:
+            return "it serves HTTPS, and its metrics are not scraped over TLS: leave out --ssl-* or use Prometheus"
+        return ""
+
     def configuration(self) -> Configuration:
         """What the command line sets. Raises `RewriteRefused` for a value that is out of sight or does not parse."""
         return Configuration.of({name: setting_value(self.flags, name) for name in SETTINGS})

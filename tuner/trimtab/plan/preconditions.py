@@ -43,6 +43,8 @@ class FleetView:
     engine_problem: str = ""
     #: a controller or GitOps tool that would undo a live change, else ""
     owner: str = ""
+    #: whether the API server lets us patch the target
+    may_write: bool = True
     metrics_problem: str = ""
     observation: Observation | None = None
     findings: tuple[Finding, ...] = ()
@@ -88,6 +90,13 @@ def _owner(g: Ground) -> Block | None:
         f"{g.fleet.owner} owns the Deployment and would undo a live change; apply the recommendation there",
         hard=True,
     )
+
+
+def _permitted(g: Ground) -> Block | None:
+    if g.fleet.may_write:
+        return None
+    text = "this operator may not patch Deployments here: install the chart with rbac.mode=Apply, or use mode Recommend"
+    return Block("NotPermitted", text, hard=True)
 
 
 def _reverted(g: Ground) -> Block | None:
@@ -159,14 +168,15 @@ def _window(g: Ground) -> Block | None:
 
 def _budget(g: Ground) -> Block | None:
     spent, limit = restarts_within_day(g.recent, g.now), g.spec.rollout.max_restarts_per_day
-    need = (
-        g.fleet.replicas + 1
-    )  # a promotion that must be taken back costs more; that risk is accepted, safety has no budget
-    if spent + need <= limit:
-        return None
-    return Block(
-        "RestartBudgetSpent", f"{spent} pod restarts in 24 h, a trial may need {need} more, the limit is {limit}"
-    )
+    need = g.fleet.replicas + 1  # taking a promotion back costs more; safety has no budget
+    if need > limit:
+        text = f"a trial may restart {need} pods, spec.rollout.maxRestartsPerDay allows {limit}: raise it"
+        return Block("RestartBudgetTooSmall", text, hard=True)
+    if spent + need > limit:
+        return Block(
+            "RestartBudgetSpent", f"{spent} of {limit} pod restarts in 24 h are spent, a trial may need {need}"
+        )
+    return None
 
 
 def _cooldown(g: Ground) -> Block | None:
@@ -177,7 +187,7 @@ def _cooldown(g: Ground) -> Block | None:
 
 #: in this order; the first that blocks is shown
 CHECKS: Final[tuple[Callable[[Ground], Block | None], ...]] = (
-    _target, _engine, _metrics, _owner, _reverted, _replicas, _converged,
+    _target, _engine, _metrics, _owner, _permitted, _reverted, _replicas, _converged,
     _health, _broken, _traffic, _window, _budget, _cooldown,
 )  # fmt: skip
 

@@ -69,7 +69,7 @@ def tuner_phase(spec: TunerSpec, trial: TrialRecord | None, block: Block | None,
     if block is not None and block.hard:
         return (
             TunerPhase.RECOMMENDED
-            if recommended and block.reason in ("OwnedByOther", "OwnerReverts", "TooFewReplicas")
+            if recommended and block.reason in ("OwnedByOther", "OwnerReverts", "TooFewReplicas", "NotPermitted")
             else TunerPhase.PENDING
         )
     if spec.mode == "Recommend":

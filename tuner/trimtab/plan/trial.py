@@ -154,7 +154,8 @@ def _cancel(at: Situation, reason: str, text: str) -> TrialRecord:
 
 def roll_back(at: Situation, verdict: Verdict, *, infeasible: bool = False) -> TrialRecord:
     """Begin the way back; counts the pods that must be started anew for it."""
-    moved = len(at.view.canary) if at.view.template is Template.CANDIDATE else 0
+    # a pod added by surge is only removed again; each other pod of the candidate is started anew with the baseline
+    moved = max(0, len(at.view.canary) - at.spec.rollout.max_surge) if at.view.template is Template.CANDIDATE else 0
     return at.record.to(
         Phase.ROLLING_BACK,
         at.now,
@@ -183,6 +184,8 @@ def _awaiting_approval(at: Situation) -> TrialRecord:
 
 def _starting(at: Situation) -> TrialRecord:
     r = at.record
+    if not r.applied and at.view.template is Template.BASELINE and at.view.paused:
+        return _cancel(at, "ExternalChange", "the Deployment was paused by someone else before the trial touched it")
     if not r.applied and at.view.template is Template.CANDIDATE:
         r = replace(r, applied=True)
         at = replace(at, record=r)

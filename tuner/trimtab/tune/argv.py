@@ -45,12 +45,8 @@ class CommandLine:
             raise InputError("command", str(error), _FIX) from error
         if command.shape not in ("serve", "module"):
             raise InputError("command", "is a shell script, so no port can be given to it", _FIX)
-        if command.https:
-            raise InputError("command", "serves HTTPS", "Leave out --ssl-keyfile and --ssl-certfile while tuning.")
-        if command.multi_node:
-            raise InputError("command", "needs several processes for one engine", "Tune it on Kubernetes.")
-        if command.log_stats_disabled:
-            raise InputError("command", "--disable-log-stats leaves nothing to measure", "Leave it out while tuning.")
+        if obstacle := command.obstacle():
+            raise InputError("command", obstacle, "Tune it without that, or on Kubernetes.")
         return cls(template, emulated)
 
     def argv(self, template: Mapping[str, Any], port: int) -> list[str]:

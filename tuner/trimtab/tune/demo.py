@@ -133,7 +133,7 @@ def spec_dict(name: str, demo: DemoScenario = DEMO, metrics: Mapping[str, Any] |
             "progressDeadlineSeconds": 120,
             "cooldownSeconds": 0,
         },
-        "guardrails": {"windowSeconds": 15},
+        "guardrails": {"windowSeconds": 24},
         "preconditions": {"stableSeconds": demo.stable_seconds},
     }
 
