@@ -57,3 +57,11 @@ def test_the_same_configuration_is_not_tried_twice() -> None:
     view = FleetView(exists=True, configuration=BASE)
     tried = replace(ended(Kind.WORSE, "GoodputWorse", 16, score=-0.3))
     assert Proposals(None).next("k", spec, TEMPLATE, view, [tried]) is None
+
+
+def test_what_a_person_rejected_is_not_proposed_again() -> None:
+    spec = build_spec(TuneOptions(candidates=["max_num_seqs=16", "max_num_seqs=32"]))
+    view = FleetView(exists=True, configuration=BASE)
+    rejected = replace(ended(Kind.INCONCLUSIVE, "Rejected", seqs=16), phase=Phase.CANCELLED)
+    proposed = Proposals(None).next("k", spec, TEMPLATE, view, [rejected])
+    assert proposed is not None and proposed.configuration["max_num_seqs"] == 32

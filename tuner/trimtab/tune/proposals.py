@@ -88,7 +88,7 @@ class Proposals:
             written = _rewritten(spec, template, current, proposal.configuration)
             if written is not None:
                 return Proposed(proposal.configuration, written, proposal.origin)
-            refused += _unclear(proposal.configuration, len(refused))
+            refused += _unclear(proposal.configuration, len(refused), "refused")
         return None
 
     def suggest(
@@ -146,8 +146,13 @@ def _rewritten(
 
 
 def outcomes(trials: Sequence[TrialRecord]) -> list[Outcome]:
-    """The ended trials in which the configuration was really tried, as the search sees them."""
-    return [outcome_of(t) for t in trials if tried(t)]
+    """The ended trials in which the configuration was really tried, as the search sees them; and those a person
+    rejected, which are left alone from then on."""
+    out = [outcome_of(t) for t in trials if tried(t)]
+    for trial in trials:
+        if trial.ended and trial.verdict is not None and trial.verdict.reason == "Rejected":
+            out += _unclear(trial.configuration, trial.number * MAX_UNCLEAR, "rejected")
+    return out
 
 
 def tried(trial: TrialRecord) -> bool:
@@ -155,10 +160,10 @@ def tried(trial: TrialRecord) -> bool:
     return trial.ended and (trial.verdict is None or trial.verdict.reason not in _NOT_TRIED)
 
 
-def _unclear(configuration: Configuration, count: int) -> list[Outcome]:
-    """What makes the search leave a configuration alone that cannot be written. Not `infeasible`: that would condemn
-    everything that takes more memory, too."""
-    return [Outcome(f"refused-{count + i}", configuration) for i in range(MAX_UNCLEAR)]
+def _unclear(configuration: Configuration, count: int, why: str) -> list[Outcome]:
+    """What makes the search leave a configuration alone. Not `infeasible`: that would condemn everything that takes
+    more memory, too."""
+    return [Outcome(f"{why}-{count + i}", configuration) for i in range(MAX_UNCLEAR)]
 
 
 def outcome_of(trial: TrialRecord) -> Outcome:

@@ -1,0 +1,154 @@
+"""The lease on fake time and the loop, with a small stand-in for the API server's Lease: faults are the point."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from trimtab.errors import ClusterUnavailable, TargetConflict, TrimtabError
+from trimtab_operator.cluster import Cluster
+from trimtab_operator.lease import Lease
+from trimtab_operator.loop import Loop
+from trimtab_operator.telemetry import Telemetry
+
+Json = dict[str, Any]
+
+
+class Leases:
+    """One Lease with resourceVersions, and a switch to make it unreachable."""
+
+    def __init__(self) -> None:
+        self.stored: Json | None = None
+        self.version, self.down = 0, False
+
+    def get(self, *_: str) -> Json | None:
+        if self.down:
+            raise ClusterUnavailable("down")
+        return copy.deepcopy(self.stored)
+
+    def _write(self, body: Json) -> Json:
+        self.version += 1
+        self.stored = copy.deepcopy(body)
+        self.stored["metadata"]["resourceVersion"] = str(self.version)
+        return self.stored
+
+    def create(self, _kind: str, _namespace: str, body: Json) -> Json:
+        if self.stored is not None:
+            raise TargetConflict("exists")
+        return self._write(body)
+
+    def replace(self, _kind: str, body: Json) -> Json:
+        assert self.stored is not None
+        if body["metadata"]["resourceVersion"] != self.stored["metadata"]["resourceVersion"]:
+            raise TargetConflict("changed")
+        return self._write(body)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_800_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def holder(api: Leases, name: str, clock: Clock) -> Lease:
+    return Lease(cast(Cluster, api), "ns", name, clock, duration_seconds=15.0)
+
+
+def test_only_one_holds_and_a_dead_one_is_replaced_after_its_time() -> None:
+    api, clock = Leases(), Clock()
+    a, b = holder(api, "a", clock), holder(api, "b", clock)
+    assert a.try_hold() and not b.try_hold()
+    for _ in range(4):
+        clock.now += 5
+        assert a.try_hold() and not b.try_hold()
+    for _ in range(4):  # a is dead from here on
+        clock.now += 5
+        held = b.try_hold()
+        assert not (held and a.held), "two holders at one time"
+    assert b.held and not a.held
+
+
+def test_a_restarted_holder_of_the_same_name_goes_on_at_once() -> None:
+    api, clock = Leases(), Clock()
+    assert holder(api, "pod-1", clock).try_hold()
+    clock.now += 1
+    assert holder(api, "pod-1", clock).try_hold()
+
+
+def test_a_released_lease_is_free() -> None:
+    api, clock = Leases(), Clock()
+    a, b = holder(api, "a", clock), holder(api, "b", clock)
+    assert a.try_hold() and not b.try_hold()
+    a.release()
+    assert not a.held and b.try_hold()
+
+
+def test_an_unreachable_server_ends_the_hold_before_another_may_take_it() -> None:
+    api, clock = Leases(), Clock()
+    a = holder(api, "a", clock)
+    assert a.try_hold()
+    api.down = True
+    clock.now += 11
+    assert a.try_hold()  # still inside its own time
+    clock.now += 2
+    assert not a.try_hold()
+
+
+def _loop(reconcile: Any, tuners: Any = lambda: []) -> Loop:
+    clock = Clock()
+    lease = holder(Leases(), "a", clock)
+    return Loop(reconcile, tuners, lease, Telemetry(), asyncio.get_running_loop().time)
+
+
+async def _run_until(loop: Loop, done: Callable[[], bool]) -> None:
+    """Runs the loop until `done`; a loop that never gets there fails by timeout."""
+    task = asyncio.create_task(loop.run())
+    async with asyncio.timeout(20):
+        while not done():  # noqa: ASYNC110 - what it waits for is plain data, written by threads
+            await asyncio.sleep(0.02)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_poked_tuner_is_reconciled_and_a_gone_one_forgotten() -> None:
+    seen: list[str] = []
+
+    def reconcile(_namespace: str, name: str) -> float | None:
+        seen.append(name)
+        return None if name == "gone" else 60.0
+
+    loop = _loop(reconcile)
+    loop.poke("ns", "gone")
+    loop.poke("ns", "here")
+    await _run_until(loop, lambda: len(seen) == 2 and not loop.running)
+    assert sorted(seen) == ["gone", "here"] and list(loop.due) == [("ns", "here")]
+
+
+async def test_a_tuner_that_no_event_told_of_is_found() -> None:
+    seen: list[str] = []
+    loop = _loop(lambda _ns, name: seen.append(name) or 60.0, lambda: [("ns", "silent")])
+    await _run_until(loop, lambda: bool(seen))
+    assert seen == ["silent"]
+
+
+@pytest.mark.parametrize("error", [TrimtabError("typed"), TargetConflict("again"), RuntimeError("a bug")])
+async def test_an_error_in_one_tuner_stops_no_other(error: Exception) -> None:
+    seen: list[str] = []
+
+    def reconcile(_namespace: str, name: str) -> float | None:
+        seen.append(name)
+        if name == "bad":
+            raise error
+        return 0.1
+
+    loop = _loop(reconcile)
+    loop.poke("ns", "bad")
+    loop.poke("ns", "good")
+    await _run_until(loop, lambda: seen.count("good") >= 3 and "bad" in seen)
+    assert ("ns", "bad") in loop.due

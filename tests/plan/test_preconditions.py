@@ -1,0 +1,147 @@
+"""What must hold before a trial: each check alone, and that all together let a healthy target through."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from builders import NOW, observation, record, spec
+
+from trimtab.diagnose.finding import Finding, Severity
+from trimtab.engine.settings import Configuration
+from trimtab.judge.verdict import Kind, Verdict
+from trimtab.plan.preconditions import FleetView, Ground, first_block, restarts_within_day
+from trimtab.plan.record import Phase
+from trimtab.plan.summary import TunerPhase, gain_text, tally, tuner_phase
+
+FLEET = FleetView(
+    exists=True,
+    replicas=3,
+    settled=True,
+    stable_seconds=900.0,
+    observation=observation(),
+    configuration=Configuration.of(max_num_seqs=128),
+)
+ENDED = record(Phase.ROLLED_BACK, NOW - 5000, finished_at=NOW - 4000, restarts=2)
+ALARM = Finding("Hang", Severity.CRITICAL, 0.9, "no tokens", "restart")
+
+
+def ground(
+    fleet: FleetView = FLEET, history: Any = (), now: float = NOW, exhausted: bool = False, **sections: Any
+) -> Ground:
+    return Ground(spec(**sections), fleet, tuple(history), tuple(history), now, exhausted)
+
+
+def test_a_healthy_target_with_traffic_may_be_tried() -> None:
+    assert first_block(ground()) is None
+    assert first_block(ground(history=[ENDED])) is None
+
+
+@pytest.mark.parametrize(
+    ("fleet", "reason", "hard"),
+    [
+        (FleetView(exists=False), "TargetNotFound", True),
+        (replace(FLEET, engine_problem="a script"), "EngineUnreadable", True),
+        (replace(FLEET, metrics_problem="refused"), "MetricsUnavailable", True),
+        (replace(FLEET, owner="Argo CD"), "OwnedByOther", True),
+        (replace(FLEET, may_write=False), "NotPermitted", True),
+        (replace(FLEET, replicas=1), "TooFewReplicas", True),
+        (replace(FLEET, replicas=0), "ScaledToZero", False),
+        (replace(FLEET, paused=True), "TargetPaused", True),
+        (replace(FLEET, settled=False), "TargetNotSettled", False),
+        (replace(FLEET, stable_seconds=3.0), "TargetNotStable", False),
+        (replace(FLEET, findings=(ALARM,)), "Hang", True),
+        (replace(FLEET, observation=None), "NoData", False),
+        (replace(FLEET, observation=observation(finished=0.5)), "TooLittleTraffic", False),
+        (replace(FLEET, replicas=80), "RestartBudgetTooSmall", True),
+    ],
+)
+def test_each_obstacle_is_named(fleet: FleetView, reason: str, hard: bool) -> None:
+    block = first_block(ground(fleet))
+    assert block is not None and (block.reason, block.hard) == (reason, hard)
+    assert block.message
+
+
+def test_unknown_traffic_is_not_enough_traffic() -> None:
+    unknown = replace(observation(), requests=None)
+    block = first_block(ground(replace(FLEET, observation=unknown)))
+    assert block is not None and block.reason == "NoData"
+
+
+def test_one_replica_is_enough_with_a_surge_pod() -> None:
+    assert first_block(ground(replace(FLEET, replicas=1), rollout={"maxSurge": 1})) is None
+
+
+def test_a_revert_stops_the_search_until_its_question_changes() -> None:
+    reverted = replace(ENDED, verdict=Verdict(Kind.INCONCLUSIVE, "Reverted", ""))
+    block = first_block(ground(history=[reverted]))
+    assert block is not None and block.reason == "OwnerReverts" and block.hard
+
+
+def test_convergence() -> None:
+    many = [replace(ENDED, number=i) for i in range(5)]
+    for g in (ground(exhausted=True), ground(history=many), ground(history=many[:2], search={"maxTrials": 2})):
+        block = first_block(g)
+        assert block is not None and block.reason == "Converged"
+    fresh = [*many[:4], replace(ENDED, phase=Phase.PROMOTED), *many[:4]]
+    assert first_block(ground(history=fresh)) is None  # a promotion starts patience anew
+
+
+def test_the_restart_budget_counts_a_day() -> None:
+    spent = [replace(ENDED, restarts=48)]
+    block = first_block(ground(history=spent))
+    assert block is not None and block.reason == "RestartBudgetSpent"
+    assert first_block(ground(history=spent, now=NOW + 90_000)) is None
+    assert restarts_within_day(spent, NOW) == 48 and restarts_within_day(spent, NOW + 90_000) == 0
+
+
+def test_windows_and_cooldown() -> None:
+    # NOW is Friday, 15 January 2027, 08:00 UTC
+    night = {"windows": [{"start": "22:00", "end": "06:00", "timeZone": "UTC"}]}
+    block = first_block(ground(rollout=night))
+    assert block is not None and block.reason == "WindowClosed"
+    assert (
+        first_block(ground(rollout={"windows": [{"start": "22:00", "end": "06:00", "timeZone": "Asia/Tokyo"}]}))
+        is not None
+    )
+    assert (
+        first_block(ground(rollout={"windows": [{"start": "16:00", "end": "18:00", "timeZone": "Asia/Seoul"}]})) is None
+    )
+    block = first_block(ground(history=[replace(ENDED, finished_at=NOW - 10)], rollout={"cooldownSeconds": 60}))
+    assert block is not None and block.reason == "CoolingDown"
+
+
+def test_an_overnight_window_belongs_to_the_day_it_starts() -> None:
+    friday = {"windows": [{"days": ["Fri"], "start": "22:00", "end": "06:00"}]}
+    hour = 3600.0
+    assert first_block(ground(rollout=friday, now=NOW + 15 * hour)) is None  # Friday 23:00
+    assert first_block(ground(rollout=friday, now=NOW + 20 * hour)) is None  # Saturday 04:00
+    assert first_block(ground(rollout=friday, now=NOW - 4 * hour)) is not None  # Friday 04:00 is Thursday's night
+
+
+def test_the_tally_chains_gains_and_leaves_latency_out() -> None:
+    better = Verdict(Kind.BETTER, "GoodputBetter", "", gain=0.2)
+    latency = Verdict(
+        Kind.BETTER, "LatencyBetter", "", gain=-0.05,
+        numbers={"canary_ttft_p50_seconds": 0.5, "control_ttft_p50_seconds": 1.0},
+    )  # fmt: skip
+    promoted = replace(ENDED, phase=Phase.PROMOTED)
+    counts = tally(
+        [replace(promoted, verdict=better), replace(promoted, verdict=better), replace(promoted, verdict=latency)]
+    )
+    assert counts.best_gain == pytest.approx(0.44) and counts.best == "+44.0%"
+    assert gain_text(latency) == "TTFT -50.0%"
+    only = tally([replace(promoted, verdict=latency)])
+    assert only.best_gain is None and only.best == "TTFT -50.0%"
+
+
+def test_phases_of_a_tuner() -> None:
+    hard, soft = first_block(ground(FleetView(exists=False))), first_block(ground(replace(FLEET, settled=False)))
+    assert tuner_phase(spec(), None, hard, recommended=False) is TunerPhase.PENDING
+    assert tuner_phase(spec(), None, soft, recommended=True) is TunerPhase.OBSERVING
+    assert tuner_phase(spec(mode="Recommend"), None, soft, recommended=True) is TunerPhase.RECOMMENDED
+    assert tuner_phase(spec(suspend=True), None, hard, recommended=True) is TunerPhase.SUSPENDED
+    assert tuner_phase(spec(), record(), None, recommended=False) is TunerPhase.TUNING
+    waiting = record(Phase.AWAITING_APPROVAL)
+    assert tuner_phase(spec(), waiting, None, recommended=False) is TunerPhase.AWAITING_APPROVAL
