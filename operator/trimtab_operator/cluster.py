@@ -108,27 +108,18 @@ class Cluster:
             _log.debug("no log of %s/%s: %s", namespace, pod, error)
             return ""
 
-    def secret_value(self, namespace: str, name: str, key: str) -> str:
-        """One key of one named Secret, decoded."""
-        found = self.get("Secret", namespace, name)
-        value = (found or {}).get("data", {}).get(key)
-        if value is None:
-            raise InputError(
-                "spec.metrics.prometheus.bearerTokenSecretRef",
-                f"Secret {name} has no key {key}",
-                "Create it, or correct the reference.",
-            )
-        return base64.b64decode(value).decode().strip()
+    def secret_value(self, namespace: str, name: str, key: str, field: str) -> str:
+        """One key of one named Secret, decoded. `field` is where the reference stands, for the error."""
+        return base64.b64decode(self._key("Secret", namespace, name, key, field)).decode().strip()
 
-    def config_map_value(self, namespace: str, name: str, key: str) -> str:
-        found = self.get("ConfigMap", namespace, name)
-        value = (found or {}).get("data", {}).get(key)
+    def config_map_value(self, namespace: str, name: str, key: str, field: str) -> str:
+        """One key of one named ConfigMap."""
+        return self._key("ConfigMap", namespace, name, key, field)
+
+    def _key(self, kind: str, namespace: str, name: str, key: str, field: str) -> str:
+        value = ((self.get(kind, namespace, name) or {}).get("data") or {}).get(key)
         if value is None:
-            raise InputError(
-                "spec.metrics.prometheus.caConfigMapRef",
-                f"ConfigMap {name} has no key {key}",
-                "Create it, or correct the reference.",
-            )
+            raise InputError(field, f"{kind} {name} has no key {key}", "Create it, or correct the reference.")
         return str(value)
 
     def may(self, verb: str, kind: str, namespace: str, name: str) -> bool:

@@ -57,10 +57,11 @@ class Sources:
         prometheus = spec.metrics.prometheus
         assert prometheus is not None  # the spec's validator: exactly one
         token = ca = None
+        where = "spec.metrics.prometheus"
         if (secret := prometheus.bearer_token_secret_ref) is not None:
-            token = self._cluster.secret_value(namespace, secret.name, secret.key)
+            token = self._cluster.secret_value(namespace, secret.name, secret.key, f"{where}.bearerTokenSecretRef")
         if (bundle := prometheus.ca_config_map_ref) is not None:
-            ca = self._cluster.config_map_value(namespace, bundle.name, bundle.key)
+            ca = self._cluster.config_map_value(namespace, bundle.name, bundle.key, f"{where}.caConfigMapRef")
         return PrometheusSource(
             prometheus.url, timeout_seconds=prometheus.timeout_seconds, bearer_token=token, ca_pem=ca
         )
