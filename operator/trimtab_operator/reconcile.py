@@ -57,6 +57,9 @@ _LOOK_SECONDS: Final = 75.0
 #: how long one call waits for the candidate's ReplicaSet, so that the pause lands before a second pod moves
 _PAUSE_WAIT_SECONDS: Final = 10.0
 _PAUSE_POLL_SECONDS: Final = 0.15
+#: looks for a dead container's log
+_LOG_ATTEMPTS: Final = 4
+_LOG_WAIT_SECONDS: Final = 0.7
 
 _log = logging.getLogger(__name__)
 
@@ -184,8 +187,15 @@ class Reconciler:
             health = pod.health
             if health.restarts == 0 and health.exit_code in (None, 0):
                 return pod
-            text = self.cluster.pod_log(namespace, pod.name, container, previous=True)
-            text = text or self.cluster.pod_log(namespace, pod.name, container, previous=False)
+            text = ""
+            for attempt in range(_LOG_ATTEMPTS):  # on a busy node the log comes after the container's state
+                if attempt:
+                    self.sleep(_LOG_WAIT_SECONDS)
+                # the dead container is the present one until it is started again, then the previous one
+                for previous in (False, True) if health.exit_code is not None else (True, False):
+                    text = text or self.cluster.pod_log(namespace, pod.name, container, previous=previous)
+                if text:
+                    break
             return replace(pod, health=replace(health, last_log=text))
 
         return replace(view, canary=tuple(with_log(p) for p in view.canary))
