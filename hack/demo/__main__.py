@@ -229,7 +229,7 @@ def look_around(kube: Kube, console: Console) -> None:
 def clean(kube: Kube | None, console: Console) -> None:
     """Ctrl-C or a fault: nothing of the demo stays."""
     console.print("\nRemoving what the demo made ...")
-    if kube is None or kube.own:
+    if kube is None or kube.started:
         subprocess.run([str(ROOT / "hack/cluster/down.sh")], capture_output=True, timeout=120, check=False)
         return
     kube.run("delete", "vt", "--all", "-n", scenario.NAMESPACE, check=False, timeout=180)

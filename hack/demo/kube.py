@@ -22,13 +22,15 @@ class DemoError(Exception):
 
 @dataclass(frozen=True)
 class Kube:
-    """`own` says that hack/cluster made the cluster, so the demo may also take it down."""
+    """`own`: the cluster of hack/cluster."""
 
     kubectl: str
     helm: str
     kubeconfig: Path | None
     context: str | None
     own: bool
+    #: whether the demo started it: what ran before, stays
+    started: bool = False
 
     @property
     def _flags(self) -> list[str]:
@@ -65,6 +67,7 @@ class Kube:
         context = [f"--kube-context={self.context}"] if self.context else []
         env = {**os.environ, **({"KUBECONFIG": str(self.kubeconfig)} if self.kubeconfig else {})}
         command = [self.helm, "upgrade", "--install", name, str(chart), "-n", namespace, "--create-namespace", "--wait"]
+        command += ["--take-ownership"]  # of CRDs that kubectl applied before
         sets = [part for value in values for part in ("--set", value)]
         done = subprocess.run(
             [*command, "--timeout=120s", *context, *sets],
@@ -143,8 +146,15 @@ def own_cluster() -> Kube:
     cache = Path(os.environ.get("TRIMTAB_CACHE") or Path(base) / "trimtab")
     script("hack/cluster/build.sh")
     script("hack/image/build.sh")
-    script("hack/cluster/up.sh")
+    started = "already up" not in script("hack/cluster/up.sh")
     folder = cache / "cluster"
-    kube = Kube(str(folder / "bin" / "kubectl"), str(folder / "bin" / "helm"), folder / "kubeconfig", None, own=True)
+    kube = Kube(
+        str(folder / "bin" / "kubectl"),
+        str(folder / "bin" / "helm"),
+        folder / "kubeconfig",
+        None,
+        own=True,
+        started=started,
+    )
     script("hack/cluster/prometheus.sh", env={"KUBECONFIG": str(kube.kubeconfig)})
     return kube
