@@ -169,20 +169,16 @@ def _say_news(console: Console, tuner: Json, trials: Sequence[Json], users: Summ
         f"{name} {last.get('phase', 'Created')}: {last.get('settings', '')} {last.get('message', '')}" if trials else ""
     )
     console.print(f"{seconds:4.0f} s  {status.get('phase', '-')}  {trial}", soft_wrap=True, highlight=False)
-    console.print(screen.users_line(users))
+    console.print(screen.users_line(users), soft_wrap=True)
     return key
 
 
-def engines(kube: Kube, end: float, seconds: float) -> dict[str, float | None]:
-    """Preemptions/s over all pods, and useful / reserved tokens of finished requests, as Prometheus knows them."""
+def preemptions(kube: Kube, end: float, seconds: float) -> float | None:
+    """Per second over all pods, as Prometheus knows them; None where there is no Prometheus."""
     if not kube.has_prometheus():
-        return {"preemptions": None, "useful_token_ratio": None}
-    where, span = f'{{namespace="{scenario.NAMESPACE}"}}', f"[{seconds:.0f}s]"
-    preemptions = kube.promql(f"sum(rate(vllm:num_preemptions_total{where}{span}))", end)
-    useful = f"sum(increase(vllm:request_generation_tokens_sum{where}{span}))"
-    reserved = f"sum(increase(vllm:request_params_max_tokens_sum{where}{span}))"
-    ratio = kube.promql(f"{useful} / {reserved}", end)
-    return {"preemptions": preemptions.get(""), "useful_token_ratio": ratio.get("")}
+        return None
+    query = f'sum(rate(vllm:num_preemptions_total{{namespace="{scenario.NAMESPACE}"}}[{seconds:.0f}s]))'
+    return kube.promql(query, end).get("")
 
 
 def run(kube: Kube, console: Console, limit_seconds: float) -> None:
@@ -194,9 +190,9 @@ def run(kube: Kube, console: Console, limit_seconds: float) -> None:
         time.sleep(20)  # the queues of a bad setting take a while to fill
         start = time.time()
         time.sleep(BEFORE_SECONDS + SETTLE_SECONDS)
-        before, engine_before = (
+        before, preempted_before = (
             users.window(start, start + BEFORE_SECONDS),
-            engines(kube, start + BEFORE_SECONDS, BEFORE_SECONDS),
+            preemptions(kube, start + BEFORE_SECONDS, BEFORE_SECONDS),
         )
         console.print("[bold]Tune[/]: kubectl apply of one VLLMTuner, mode Auto")
         kube.apply(scenario.NAMESPACE, [scenario.tuner(prometheus=kube.has_prometheus())])
@@ -205,12 +201,12 @@ def run(kube: Kube, console: Console, limit_seconds: float) -> None:
         time.sleep(5)
         start = time.time()
         time.sleep(AFTER_SECONDS + SETTLE_SECONDS)
-        after, engine_after = (
+        after, preempted_after = (
             users.window(start, start + AFTER_SECONDS),
-            engines(kube, start + AFTER_SECONDS, AFTER_SECONDS),
+            preemptions(kube, start + AFTER_SECONDS, AFTER_SECONDS),
         )
         console.print(kube.run("get", "vt,tt", "-n", scenario.NAMESPACE), highlight=False, soft_wrap=True)
-        screen.before_after(console, before, after, [engine_before, engine_after], users.failures())
+        screen.before_after(console, before, after, [preempted_before, preempted_after], users.failures())
     finally:
         users.close()
         kube.run("delete", "pod", "load", "-n", scenario.NAMESPACE, "--ignore-not-found", "--wait=false", check=False)

@@ -64,10 +64,10 @@ def users_line(users: Summary | None) -> Text:
 
 
 def before_after(
-    console: Console, before: Summary, after: Summary, engine: Sequence[dict[str, float | None]], failed: dict[str, int]
+    console: Console, before: Summary, after: Summary, preemptions: Sequence[float | None], failed: dict[str, int]
 ) -> None:
-    """The table at the end. `engine`: preemptions/s and useful_token_ratio before and after, from Prometheus."""
-    table = Table(title="What users and engines saw", title_justify="left", title_style="bold")
+    """The table at the end. `preemptions`: per second before and after, from Prometheus; all else is what users saw."""
+    table = Table(title="Before and after", title_justify="left", title_style="bold")
     for column in ("", "before", "after", "change"):
         table.add_column(column, justify="left" if not column else "right")
     rows: list[tuple[str, float | None, float | None, int]] = [
@@ -77,8 +77,8 @@ def before_after(
         ("TTFT p99 (s)", before.ttft_seconds.p99, after.ttft_seconds.p99, 2),
         ("TPOT p50 (ms)", _ms(before.tpot_seconds.p50), _ms(after.tpot_seconds.p50), 1),
         ("TPOT p99 (ms)", _ms(before.tpot_seconds.p99), _ms(after.tpot_seconds.p99), 1),
-        ("preemptions/s (all pods)", engine[0]["preemptions"], engine[1]["preemptions"], 2),
-        ("useful_token_ratio (engine)", engine[0]["useful_token_ratio"], engine[1]["useful_token_ratio"], 3),
+        ("preemptions/s (all pods)", preemptions[0], preemptions[1], 2),
+        ("useful_token_ratio", before.useful_token_ratio, after.useful_token_ratio, 3),
         ("requests that gave up", float(before.gave_up), float(after.gave_up), 0),
     ]
     for name, a, b, digits in rows:

@@ -54,7 +54,7 @@ def record_of(trial: Json) -> TrialRecord:
         verdict=_verdict_of(status.get("verdict")),
         infeasible=status.get("infeasible", False),
         restarts=status.get("restarts", 0),
-        message=status.get("message", ""),
+        message=status.get("message", spec.get("origin", "")),
         **times,
     )
 

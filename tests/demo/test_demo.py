@@ -71,8 +71,7 @@ def test_the_last_table_compares_and_counts_failures() -> None:
     before = summarise(records(20, 4.0), (100.0, 160.0), slo)
     after = summarise(records(40, 0.2), (100.0, 160.0), slo)
     console = Console(width=140, force_terminal=False, record=True)
-    engine = [{"preemptions": 1.5, "useful_token_ratio": 0.8}, {"preemptions": 0.0, "useful_token_ratio": None}]
-    screen.before_after(console, before, after, engine, {"reset": 2})
+    screen.before_after(console, before, after, [1.5, 0.0], {"reset": 2})
     shown = console.export_text()
     for words in ("goodput", "TTFT p99", "preemptions/s", "1.50", "0.00", "-95%", "Failed requests", "2 (reset: 2)"):
         assert words in shown, words
