@@ -261,7 +261,7 @@ def _measuring(at: Situation) -> TrialRecord:
         return r.to(
             Phase.CONFIRMING,
             at.now,
-            f"{verdict.message}; measuring again before promotion",
+            f"{verdict.message.rstrip('.')}; measuring again before promotion",
             confirm_from=at.now,
             verdict=verdict,
         )
@@ -269,7 +269,10 @@ def _measuring(at: Situation) -> TrialRecord:
         return _promote(at, verdict)
     if verdict.kind is Kind.INCONCLUSIVE and not last:
         return replace(
-            r, evaluations=r.evaluations + 1, verdict=verdict, message=f"{verdict.message}; measuring longer"
+            r,
+            evaluations=r.evaluations + 1,
+            verdict=verdict,
+            message=f"{verdict.message.rstrip('.')}; measuring longer",
         )
     return roll_back(at, verdict)
 
@@ -329,7 +332,7 @@ def _promote(at: Situation, verdict: Verdict) -> TrialRecord:
     return at.record.to(
         Phase.PROMOTING,
         at.now,
-        f"{verdict.message}; rolling out to {rest} more pods",
+        f"{verdict.message.rstrip('.')}; rolling out to {rest} more pods",
         verdict=verdict,
         restarts=at.record.restarts + rest,
     )
