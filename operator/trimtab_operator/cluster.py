@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote, urlencode
@@ -65,7 +66,9 @@ class Cluster:
             config.load_incluster_config(client_configuration=settings)  # type: ignore[no-untyped-call]
         except config.ConfigException:
             try:
-                config.load_kube_config(client_configuration=settings)  # type: ignore[no-untyped-call]
+                # named here: the library reads the variable only once, when it is imported
+                path = os.environ.get("KUBECONFIG") or None
+                config.load_kube_config(config_file=path, client_configuration=settings)  # type: ignore[no-untyped-call]
             except (config.ConfigException, OSError) as error:
                 fix = "Run in a pod with a service account, or set KUBECONFIG to a readable file."
                 raise InputError("KUBECONFIG", f"no cluster access: {error}", fix) from error
