@@ -239,7 +239,9 @@ class Reconciler:
         )
         block = first_block(ground)
         suggestion = None
-        if fleet.configuration is not None:
+        # where trials can tell, a guess is not shown: it would only be noise beside them
+        by_hand = spec.mode == "Recommend" or (block is not None and block.hard)
+        if by_hand and fleet.configuration is not None:
             meta = tuner["metadata"]
             args = (spec, target.template, fleet, ours, spec.target_ref.name, meta["namespace"])
             suggestion = self.proposals.suggest(*args)
