@@ -21,9 +21,11 @@ try: venv ## the same loop without Kubernetes: emulated engines as processes (no
 	@$(BIN)/trimtab tune --demo
 
 ##@ Tests
-.PHONY: test test-fast lint test-cluster test-engine
+.PHONY: test test-failed test-fast lint test-cluster test-engine
 test: lint venv cluster-build image ## everything: unit, cluster (real Kubernetes), engine (real vLLM); under 40 minutes once cached
 	@$(BIN)/pytest -q --durations=15
+test-failed: venv cluster-build image ## once more what failed last time
+	@$(BIN)/pytest -q --last-failed --last-failed-no-failures none --durations=15
 test-fast: lint venv ## no cluster, no engine; under 2 minutes
 	@$(BIN)/pytest -q -n 2 -m "not cluster and not engine and not slow"
 test-cluster: venv cluster-build image ## only tests on the real Kubernetes

@@ -109,8 +109,7 @@ def test_a_better_setting_is_promoted_on_real_vllm(scenario: Scenario) -> None:
 
 
 def test_a_worse_setting_is_rolled_back_to_the_byte(scenario: Scenario) -> None:
-    scenario.wait_phase("Starting", "WarmingUp", "Measuring", "RollingBack", "RolledBack", number=2, seconds=120)
-    scenario.wait_phase("Promoted", "RolledBack", "Cancelled", number=2, seconds=700)
+    scenario.wait_phase("Promoted", "RolledBack", "Cancelled", number=2, seconds=1500)
     trial = scenario.trial(2)
     assert trial["status"]["phase"] == "RolledBack" and trial["status"]["verdict"]["kind"] == "Worse", trial["status"]
     assert trial["status"]["restarts"] == 2
@@ -121,7 +120,7 @@ def test_a_worse_setting_is_rolled_back_to_the_byte(scenario: Scenario) -> None:
 
 
 def test_an_impossible_setting_fails_with_vllms_own_words(scenario: Scenario) -> None:
-    scenario.wait_phase("RollingBack", "RolledBack", number=3, seconds=400)
+    scenario.wait_phase("RollingBack", "RolledBack", number=3, seconds=1700)
     took = scenario.wait_phase("RolledBack", number=3, seconds=300)
     status = scenario.trial(3)["status"]
     assert status["verdict"]["kind"] == "Error" and status["infeasible"]
@@ -143,6 +142,7 @@ def test_prometheus_saw_the_preemptions_of_each_pod(scenario: Scenario, promethe
 
 def test_no_request_failed_on_a_fresh_connection(scenario: Scenario) -> None:
     """Rolling updates of real vLLM pods with streams in flight; each request opens its own connection."""
+    scenario.wait("Converged", lambda: scenario.status().get("phase") == "Converged", 1900)
     records = scenario.records()
     endings: dict[str, int] = {}
     for r in records:
