@@ -106,7 +106,8 @@ class Cluster:
             "previous": "true" if previous else "false",
         }
         try:
-            return self._raw("GET", f"{self._path('Pod', namespace, pod)}/log", query=query).decode("utf-8", "replace")
+            text = self._raw("GET", f"{self._path('Pod', namespace, pod)}/log", query=query).decode("utf-8", "replace")
+            return "" if text.startswith("unable to retrieve container logs") else text  # a 200 that is none
         except (TargetNotFound, TargetRefused) as error:
             _log.debug("no log of %s/%s: %s", namespace, pod, error)
             return ""

@@ -192,7 +192,7 @@ class Reconciler:
                 if attempt:
                     self.sleep(_LOG_WAIT_SECONDS)
                 # the dead container is the present one until it is started again, then the previous one
-                for previous in (False, True) if health.exit_code is not None else (True, False):
+                for previous in (True, False) if health.restarts > 0 else (False, True):
                     text = text or self.cluster.pod_log(namespace, pod.name, container, previous=previous)
                 if text:
                     break
