@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from trimtab.errors import ClusterUnavailable, TargetConflict, TrimtabError
 from trimtab_operator.cluster import Cluster
-from trimtab_operator.records import unix
+from trimtab_operator.records import rfc3339, unix
 
 Json = dict[str, Any]
 LEASE_NAME: Final = "trimtab-operator"
@@ -69,9 +69,7 @@ class Lease:
             _log.info("lease not released: %s", error)
 
     def _write(self, now: float) -> bool:
-        from datetime import UTC, datetime
-
-        stamp = datetime.fromtimestamp(now, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        stamp = rfc3339(now, "microseconds")
         spec = {"holderIdentity": self._identity, "leaseDurationSeconds": int(self._duration), "renewTime": stamp}
         seen = self._cluster.get("Lease", self._namespace, LEASE_NAME)
         if seen is None:

@@ -6,11 +6,11 @@ import hashlib
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from trimtab.errors import TrimtabError
 from trimtab_operator.cluster import Cluster
+from trimtab_operator.records import rfc3339
 
 Json = dict[str, Any]
 _REMEMBERED: Final = 2000
@@ -39,7 +39,7 @@ class Recorder:
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
             "metadata": {"name": f"{meta['name']}.{int(now * 1000):x}{key[:6]}"[:253], "namespace": meta["namespace"]},
-            "eventTime": datetime.fromtimestamp(now, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
+            "eventTime": rfc3339(now, "microseconds"),
             "reportingController": "trimtab.dev/operator",
             "reportingInstance": self._instance[:128],
             "action": "Reconcile",

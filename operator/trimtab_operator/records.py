@@ -21,9 +21,9 @@ SEARCH_LABEL: Final = "trimtab.dev/search"
 _HISTORY_LIMIT: Final = 50
 
 
-def rfc3339(seconds: float) -> str:
-    """Unix seconds as UTC with milliseconds."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def rfc3339(seconds: float, precision: str = "milliseconds") -> str:
+    """Unix seconds as UTC. Kubernetes' MicroTime (Events, Leases) wants `precision` microseconds."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec=precision).replace("+00:00", "Z")
 
 
 def unix(text: str) -> float:
