@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from trimtab.engine.settings import SETTINGS
+from trimtab.engine.settings import SEARCHED
 from trimtab.plan.record import Phase
 from trimtab.plan.spec import TunerSpec
 
@@ -153,8 +153,8 @@ def test_configurations_hold_exactly_the_settings(crd_schema: Callable[[str], Sc
     found = list(settings_objects(crd_schema(plural)))
     assert len(found) == count
     for path, field in found:
-        assert set(field["properties"]) == {s.camel for s in SETTINGS.values()}, path
-        for setting in SETTINGS.values():
+        assert set(field["properties"]) == {s.camel for s in SEARCHED.values()}, path
+        for setting in SEARCHED.values():
             schema = field["properties"][setting.camel]
             assert schema["type"] == setting.kind, path
             if setting.kind == "integer":
@@ -165,7 +165,7 @@ def test_the_candidate_message_names_every_setting(crd_schema: Callable[[str], S
     candidate = crd_schema("vllmtuners")["properties"]["spec"]["properties"]["search"]["properties"]["candidates"][
         "items"
     ]
-    for setting in SETTINGS.values():
+    for setting in SEARCHED.values():
         assert setting.camel in candidate["x-kubernetes-validations"][0]["message"]
 
 

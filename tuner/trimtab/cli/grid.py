@@ -15,7 +15,7 @@ from rich.table import Table
 from trimtab.cli.tune import errors, report_console
 from trimtab.emulate.environment import read_emulation
 from trimtab.emulate.flags import StartupError, parse_flags
-from trimtab.engine.settings import SETTINGS, Configuration, Value
+from trimtab.engine.settings import SEARCHED, Configuration, Value
 from trimtab.errors import InputError
 from trimtab.load.session import open_output
 from trimtab.load.shape import LoadShape, require_positive, require_share
@@ -143,8 +143,8 @@ def parse_axis(text: str) -> tuple[str, list[Value]]:
     """`max_num_seqs=8,16`."""
     name, equals, values = text.partition("=")
     name = name.replace("-", "_")
-    if not equals or name not in SETTINGS:
-        raise InputError("--grid", f"{text!r} is no NAME=VALUE,VALUE", f"NAME is one of {', '.join(SETTINGS)}.")
+    if not equals or name not in SEARCHED:
+        raise InputError("--grid", f"{text!r} is no NAME=VALUE,VALUE", f"NAME is one of {', '.join(SEARCHED)}.")
     return name, [parse_value(name, v, "--grid") for v in values.split(",")]
 
 

@@ -17,7 +17,7 @@ _SLOTS_FREE = 0.7
 
 def rule(observation: Observation, configuration: Configuration, limits: Limits) -> Finding | None:
     waiting, running, kv = observation.waiting, observation.running, observation.kv_usage
-    seqs = configuration.get("max_num_seqs")
+    seqs = configuration.integer("max_num_seqs")
     if waiting is None or running is None or kv is None or seqs is None:
         return None
     if waiting < 1 or kv > _KV_FREE or not 0.01 < running < _SLOTS_FREE * seqs:

@@ -9,19 +9,18 @@ sets is unknown here.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from trimtab.engine.flags import Flag, Scan, scan
 from trimtab.engine.locate import Group, Located, Shape, locate
-from trimtab.engine.settings import SETTINGS, Configuration, Value
-from trimtab.engine.values import KEY, members, read_integer
+from trimtab.engine.settings import SEARCHED, SETTINGS, Configuration, Value
+from trimtab.engine.values import KEY, members, read_integer, read_value
 from trimtab.engine.words import Where, Word
-from trimtab.errors import RewriteRefused
+from trimtab.errors import InputError, RewriteRefused
 
 DEFAULT_PORT = 8000
-_WITH_SUFFIX = frozenset({"max_num_batched_tokens"})
 _MULTI_NODE = frozenset({"--headless", "--data-parallel-address", "--node-rank", "--master-addr", "--worker-use-ray"})
 _LORA = frozenset({"--enable-lora", "--lora-modules"})
 _VERSION = re.compile(r"v?(\d+\.\d+\.\d+(?:\.post\d+|rc\d+)?)(?=$|[-_+])")
@@ -71,9 +70,16 @@ class EngineCommand:
             return "it serves HTTPS, and its metrics are not scraped over TLS: leave out --ssl-* or use Prometheus"
         return ""
 
-    def configuration(self) -> Configuration:
-        """What the command line sets. Raises `RewriteRefused` for a value that is out of sight or does not parse."""
-        return Configuration.of({name: setting_value(self.flags, name) for name in SETTINGS})
+    def configuration(self, names: Iterable[str] = SEARCHED) -> Configuration:
+        """What the command line sets of these settings; by default those that the search changes.
+
+        Raises `RewriteRefused` for a value that is out of sight or does not parse.
+        """
+        return Configuration.of({name: setting_value(self.flags, name) for name in names})
+
+    def in_sight(self) -> Configuration:
+        """All settings whose value can be read and that vLLM would take; the others are left out."""
+        return Configuration.of({n: v for n in SETTINGS if (v := _taken(self.flags, n)) is not None})
 
 
 def parse_template(template: Mapping[str, Any], container: str | None = None) -> EngineCommand:
@@ -99,7 +105,20 @@ def setting_value(flags: Sequence[Flag], name: str) -> Value | None:
         raise _unreadable(found)
     if setting.kind == "boolean":
         return not found.negated
-    return _integer(found, suffixes=name in _WITH_SUFFIX)
+    if found.value is None:
+        raise _unreadable(found)
+    try:
+        return read_value(setting, found.value)
+    except ValueError:
+        raise _unreadable(found) from None
+
+
+def _taken(flags: Sequence[Flag], name: str) -> Value | None:
+    try:
+        value = setting_value(flags, name)
+        return None if value is None else SETTINGS[name].check(value)
+    except (RewriteRefused, InputError):
+        return None
 
 
 def generation_rest(flags: Sequence[Flag]) -> tuple[tuple[str, str], ...]:

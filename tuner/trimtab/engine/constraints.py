@@ -12,7 +12,7 @@ def check_configuration(configuration: Configuration) -> None:
     Source: vLLM 0.32 `SchedulerConfig`: max_num_batched_tokens must be >= max_num_seqs. Only explicit values are
     compared: the defaults depend on version and device.
     """
-    sequences, tokens = configuration.get("max_num_seqs"), configuration.get("max_num_batched_tokens")
+    sequences, tokens = configuration.integer("max_num_seqs"), configuration.integer("max_num_batched_tokens")
     if sequences is not None and tokens is not None and tokens < sequences:
         raise InputError(
             "max_num_batched_tokens",

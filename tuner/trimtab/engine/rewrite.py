@@ -18,7 +18,7 @@ from trimtab.engine.constraints import check_configuration
 from trimtab.engine.edits import Edits, apply_to_container
 from trimtab.engine.flags import Flag, Scan, scan
 from trimtab.engine.locate import Located, locate
-from trimtab.engine.settings import SETTINGS, Configuration, Value
+from trimtab.engine.settings import SEARCHED, SETTINGS, Configuration, Value
 from trimtab.engine.values import KEY, Splice, drop_tokens, set_tokens
 from trimtab.errors import RewriteRefused
 
@@ -37,7 +37,7 @@ def rewrite(
     before = describe(located, scanned)
     if before.multi_node:
         raise RewriteRefused("several pods make one engine, so one pod cannot be changed alone")
-    wanted = before.configuration().with_(changes)
+    wanted = before.configuration({*SEARCHED, *changes}).with_(changes)
     check_configuration(wanted)
     edits = Edits()
     for name, value in sorted(changes.items()):
@@ -142,5 +142,5 @@ def _verify(
     after = locate(written, before.name or None)
     rescanned = scan(after.words, after.first)
     same = _residue(before, scanned, changed) == _residue(after, rescanned, changed)
-    if not same or describe(after, rescanned).configuration() != wanted:
+    if not same or describe(after, rescanned).configuration({*SEARCHED, *changed}) != wanted:
         raise RewriteRefused("the edited command line does not read back as wanted, so it was not used")

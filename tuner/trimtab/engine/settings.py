@@ -1,33 +1,47 @@
-"""The settings that Trimtab tunes, and `Configuration`, an immutable set of them.
+"""The settings that an engine can be given, and `Configuration`, an immutable set of them.
 
 One place for names: the Python name is vLLM's own argument name (`max_num_seqs`), the CRD uses camelCase
-(`maxNumSeqs`).
-Defaults differ by vLLM version and device memory (vLLM 0.32 `EngineArgs`), so an absent setting is *unknown*, not a
-number.
+(`maxNumSeqs`). `SETTINGS` are all that can be read and written; `SEARCHED` are those that the CRD has and the search
+changes. Limits and flags come from tunables.toml.
+Defaults differ by vLLM version and device (`tunables.default`), so an absent setting is *unknown*, not a number.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final
 
+from trimtab.engine.tunables import TUNABLES, Actuator, Tunable, ValueKind
 from trimtab.errors import InputError
 
-Value = int | bool
+Value = int | float | bool | str
+#: "as much as fits": what `auto` means where a setting takes it
+AUTO: Final = -1
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One tunable. `minimum` and `maximum` are vLLM's own limits, not a search range."""
+    """One tunable. `minimum` and `maximum` are vLLM's own limits, not a search range.
+
+    minimum_open, maximum_open: the end itself is refused. choices: of a choice, in vLLM's order.
+    suffixes: vLLM reads 8k (8000) and 8K (8192). auto: `AUTO` is taken too. searched: the CRD has it.
+    """
 
     name: str
-    kind: Literal["integer", "boolean"]
+    kind: ValueKind
     flag: str
-    actuator: Literal["restart", "hot"]
-    minimum: int = 1
-    maximum: int = 1_000_000
+    actuator: Actuator
+    minimum: float = 0
+    maximum: float = math.inf
+    minimum_open: bool = False
+    maximum_open: bool = False
+    choices: tuple[str, ...] = ()
+    suffixes: bool = False
+    auto: bool = False
+    searched: bool = False
     unit: str = ""
     note: str = ""
 
@@ -42,26 +56,43 @@ class Setting:
             if isinstance(value, bool):
                 return value
             raise InputError(self.name, f"{value!r} is not a boolean", "Use true or false.")
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise InputError(self.name, f"{value!r} is not an integer", "Use a whole number.")
-        if not self.minimum <= value <= self.maximum:
-            raise InputError(self.name, f"{value} is out of range", f"Use {self.minimum} to {self.maximum}.")
-        return value
+        if self.kind == "choice":
+            if isinstance(value, str) and value in self.choices:
+                return value
+            raise InputError(self.name, f"{value!r} is not a choice", f"Use one of {', '.join(self.choices)}.")
+        if isinstance(value, bool) or not isinstance(value, int if self.kind == "integer" else int | float):
+            wanted = "an integer" if self.kind == "integer" else "a number"
+            fix = "Use a whole number." if self.kind == "integer" else f"Use a number {self._limits()}."
+            raise InputError(self.name, f"{value!r} is not {wanted}", fix)
+        if not self._within(value) and not (self.auto and value == AUTO):
+            auto = f", or {AUTO} for as much as fits" if self.auto else ""
+            raise InputError(self.name, f"{value} is out of range", f"Use {self._limits()}{auto}.")
+        return value if self.kind == "integer" else float(value)
+
+    def _within(self, value: float) -> bool:
+        above = value > self.minimum if self.minimum_open else value >= self.minimum
+        return above and (value < self.maximum if self.maximum_open else value <= self.maximum)
+
+    def _limits(self) -> str:
+        if not self.minimum_open and not self.maximum_open:
+            return f"{self.minimum} to {self.maximum}"
+        low = f"above {self.minimum}" if self.minimum_open else f"at least {self.minimum}"
+        return f"{low} and {'below' if self.maximum_open else 'at most'} {self.maximum}"
 
 
-SETTINGS: Final[Mapping[str, Setting]] = {
-    s.name: s
-    for s in (
-        Setting("max_num_seqs", "integer", "--max-num-seqs", "restart", unit="sequences",
-                note="how many requests run at once; too many overcommit the KV cache and preempt"),
-        Setting("max_num_batched_tokens", "integer", "--max-num-batched-tokens", "restart", unit="tokens",
-                note="token budget of one engine step; must be >= max_num_seqs"),
-        Setting("enable_prefix_caching", "boolean", "--enable-prefix-caching", "restart",
-                note="share KV blocks of equal prompt prefixes"),
-        Setting("max_new_tokens", "integer", "--override-generation-config", "restart", unit="tokens",
-                note="default and silent hard cap of generated tokens, as override-generation-config max_new_tokens"),
-    )
-}  # fmt: skip
+def _setting(row: Tunable) -> Setting:
+    return Setting(
+        row.name, row.kind, row.flag, row.actuator,
+        minimum=next((end for end in (row.minimum, row.above) if end is not None), 0),
+        maximum=next((end for end in (row.maximum, row.below) if end is not None), math.inf),
+        minimum_open=row.above is not None, maximum_open=row.below is not None, choices=row.choices,
+        suffixes=bool(row.suffixes), auto=bool(row.auto), searched=row.searched, unit=row.unit, note=row.note,
+    )  # fmt: skip
+
+
+SETTINGS: Final[Mapping[str, Setting]] = {name: _setting(row) for name, row in TUNABLES.items()}
+#: the settings of the CRD: what the search changes and a trial carries
+SEARCHED: Final[Mapping[str, Setting]] = {name: s for name, s in SETTINGS.items() if s.searched}
 
 
 @dataclass(frozen=True)
@@ -81,8 +112,8 @@ class Configuration(Mapping[str, Value]):
 
     @classmethod
     def from_camel(cls, values: Mapping[str, object]) -> Configuration:
-        """From the CRD's spelling (`maxNumSeqs`)."""
-        by_camel = {s.camel: s.name for s in SETTINGS.values()}
+        """From the CRD's spelling (`maxNumSeqs`), the CRD's settings only."""
+        by_camel = {s.camel: s.name for s in SEARCHED.values()}
         for name in values:
             if name not in by_camel:
                 raise InputError(name, "is not a setting Trimtab tunes", f"Use one of {', '.join(by_camel)}.")
@@ -93,6 +124,18 @@ class Configuration(Mapping[str, Value]):
 
     def __getitem__(self, name: str) -> Value:
         return dict(self.values_)[name]
+
+    def integer(self, name: str) -> int | None:
+        """The value of an integer setting, None where it is absent."""
+        value = self.get(name)
+        if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+            return value
+        raise TypeError(f"{name} is no integer setting")
+
+    def only(self, names: Iterable[str]) -> Configuration:
+        """The part of it under these names."""
+        wanted = set(names)
+        return Configuration(tuple((n, v) for n, v in self.values_ if n in wanted))
 
     def __iter__(self) -> Iterator[str]:
         return (n for n, _ in self.values_)

@@ -1,6 +1,7 @@
-"""Texts of flags to values: integers as vLLM reads them, and the JSON of --override-generation-config, edited in place.
+"""Texts of flags to values as vLLM reads them, and the JSON of --override-generation-config, edited in place.
 
-Source: vLLM 0.32 `human_readable_int` (8k = 8000, 8K = 8192) and `json.loads` for dictionaries.
+Source: vLLM 0.32 `human_readable_int` (8k = 8000, 8K = 8192), `human_readable_int_or_auto`, argparse's `int` and
+`float`, and `json.loads` for dictionaries.
 Hazard: in JSON every other byte must stay, so members are found by position and never re-serialised.
 """
 
@@ -11,8 +12,12 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final
 
-_SUFFIXED = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)([kKmMgG])")
-_MULTIPLIERS: Final = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
+from trimtab.engine.settings import AUTO, Setting, Value
+
+_SUFFIXED = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)([kKmMgGtT])")
+_MULTIPLIERS: Final = {
+    "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40,
+}  # fmt: skip
 _LONGEST_INTEGER = 20
 _SPACE = re.compile(r"[ \t\n\r]*")
 KEY: Final = "max_new_tokens"
@@ -27,6 +32,19 @@ def read_integer(text: str, *, suffixes: bool) -> int:
     if len(text) > _LONGEST_INTEGER:
         raise ValueError("too many digits")
     return int(text)
+
+
+def read_value(setting: Setting, text: str) -> Value:
+    """The value that a flag's text gives a setting that is no boolean, or ValueError. Limits are not looked at."""
+    if setting.kind == "choice":
+        if text not in setting.choices:
+            raise ValueError("not a choice")
+        return text
+    if setting.kind == "number":
+        return float(text)
+    if setting.auto and text.strip().lower() == "auto":
+        return AUTO
+    return read_integer(text, suffixes=setting.suffixes)
 
 
 @dataclass(frozen=True)

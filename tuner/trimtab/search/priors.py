@@ -69,7 +69,7 @@ def _sequences(
         for factor in (1.0, 0.75, 1.33) if pressed else (1.0, 1.33, 0.75):
             yield space.snap(SEQS, fits * factor), text if factor == 1.0 else f"{text}, times {factor:g}"
         return
-    now = configuration.get(SEQS)
+    now = configuration.integer(SEQS)
     if now is None:
         return
     if names & {"Preemption"}:

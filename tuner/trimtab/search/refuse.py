@@ -63,7 +63,7 @@ def _at_least(more: Configuration, less: Configuration) -> bool:
     """Whether `more` takes at least the memory of `less`: both known, or both left to vLLM. At least one is known."""
     known = False
     for name in MEMORY:
-        a, b = more.get(name), less.get(name)
+        a, b = more.integer(name), less.integer(name)
         if (a is None) != (b is None):
             return False
         if a is not None and b is not None:

@@ -49,10 +49,9 @@ def coordinates(configuration: Configuration, space: Space) -> dict[str, Value] 
     """
     out: dict[str, Value] = {}
     for name in space.names:
-        value = configuration.get(name)
         if name == PREFIX:
-            out[name] = value is not False
-        elif value is None:
+            out[name] = configuration.get(name) is not False
+        elif (value := configuration.integer(name)) is None:
             return None
         else:
             out[name] = space.index(name, value)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
 
-from trimtab.engine.settings import SETTINGS, Configuration, Value
+from trimtab.engine.settings import SEARCHED, Configuration, Value
 from trimtab.errors import InputError
 
 PREFIX = "enable_prefix_caching"
@@ -40,7 +40,7 @@ class Space:
 
     def __post_init__(self) -> None:
         for name, (low, high) in self.ranges.items():
-            if name not in SETTINGS or SETTINGS[name].kind != "integer":
+            if name not in SEARCHED or SEARCHED[name].kind != "integer":
                 raise InputError(name, "is not an integer setting", "Give ranges for integer settings only.")
             if not 1 <= low <= high:
                 raise InputError(name, f"{low} to {high} is not a range", "Use 1 <= min <= max.")
@@ -59,6 +59,10 @@ class Space:
         points = self.lattices[name]
         return min(range(len(points)), key=lambda i: (abs(math.log(points[i] / value)), i))
 
+    def _nearest(self, configuration: Configuration, name: str) -> int | None:
+        value = configuration.integer(name)
+        return None if value is None else self.index(name, value)
+
     def snap(self, name: str, value: float) -> int:
         """The nearest lattice point; values outside the range become its end."""
         return self.lattices[name][self.index(name, max(1, round(value)))]
@@ -67,17 +71,16 @@ class Space:
         """Whether every tuned setting that is set is inside its range, and batched tokens >= sequences where both are
         set."""
         for name, (low, high) in self.ranges.items():
-            value = configuration.get(name)
+            value = configuration.integer(name)
             if value is not None and not low <= value <= high:
                 return False
         return coherent(configuration)
 
     def cell(self, configuration: Configuration) -> Cell:
         """What makes two configurations duplicates: equal cells."""
-        tuned: list[tuple[str, Value | None]] = []
-        for name in self.names:
-            value = configuration.get(name)
-            tuned.append((name, value if value is None or name == PREFIX else self.index(name, value)))
+        tuned: list[tuple[str, Value | None]] = [
+            (n, configuration.get(n) if n == PREFIX else self._nearest(configuration, n)) for n in self.names
+        ]
         others = [(n, v) for n, v in configuration.values_ if n not in self.names]
         return (*tuned, *others)
 
@@ -102,5 +105,5 @@ class Space:
 
 def coherent(configuration: Configuration) -> bool:
     """vLLM refuses to start with max_num_batched_tokens < max_num_seqs."""
-    seqs, tokens = configuration.get("max_num_seqs"), configuration.get("max_num_batched_tokens")
+    seqs, tokens = configuration.integer("max_num_seqs"), configuration.integer("max_num_batched_tokens")
     return seqs is None or tokens is None or tokens >= seqs

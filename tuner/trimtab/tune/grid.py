@@ -101,7 +101,7 @@ def evaluate(scenario: Scenario, configuration: Configuration) -> Result:
     """One configuration under the scenario's load. A configuration that no engine starts with has a `problem`."""
     names = ("max_num_seqs", "max_num_batched_tokens", "enable_prefix_caching")
     changes: dict[str, Any] = {n: configuration[n] for n in names if n in configuration}
-    cap = configuration.get("max_new_tokens", scenario.max_new_tokens)
+    cap = configuration.integer("max_new_tokens") or scenario.max_new_tokens
     requests = [replace(r, max_tokens=min(r.max_tokens, cap)) if cap else r for r in scenario.requests]
     try:
         run = simulate(requests, replace(scenario.limits, **changes), scenario.cost)

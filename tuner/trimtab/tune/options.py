@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 import yaml
 
-from trimtab.engine.settings import SETTINGS, Configuration, Value
+from trimtab.engine.settings import SEARCHED, Configuration, Value
 from trimtab.errors import InputError
 from trimtab.plan.spec import TunerSpec
 
@@ -153,9 +153,9 @@ def parse_configuration(text: str, option: str) -> Configuration:
 
 def parse_value(name: str, text: str, option: str) -> Value:
     """A value of a setting from text."""
-    setting = SETTINGS.get(name)
+    setting = SEARCHED.get(name)
     if setting is None:
-        raise InputError(option, f"{name!r} is not a setting Trimtab tunes", f"Use one of {', '.join(SETTINGS)}.")
+        raise InputError(option, f"{name!r} is not a setting Trimtab tunes", f"Use one of {', '.join(SEARCHED)}.")
     if setting.kind == "boolean":
         known = {"true": True, "on": True, "false": False, "off": False}
         if text.lower() not in known:
