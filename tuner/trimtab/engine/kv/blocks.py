@@ -1,8 +1,7 @@
-"""KV-cache arithmetic of a paged engine: blocks, and bytes per block.
+"""KV-cache arithmetic of a paged engine: blocks, and bytes per block of equal layers.
 
 Source: PagedAttention; checked in the tests on Llama-3 8B (32 layers, 8 KV heads, head size 128, FP16): 2,097,152
-bytes for a block of 16 tokens. Hazard: models with sliding windows, latent attention (MLA) or state-space layers
-hold less.
+bytes for a block of 16 tokens. Hazard: `KVShape` is for equal layers; `layout.py` knows windows and latent attention.
 """
 
 from __future__ import annotations
