@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from trimtab.engine.ownership import TOOLS, owners
 from trimtab.judge.guardrail import PodHealth
 from trimtab.plan.record import Desired, PodView, TargetView, Template
 
@@ -298,22 +299,10 @@ def _pointer(key: str) -> str:
 
 
 # --- ownership --------------------------------------------------------------------------------------------------------
-_GITOPS: Final[Mapping[str, str]] = {
-    "argocd.argoproj.io/instance": "Argo CD",
-    "argocd.argoproj.io/tracking-id": "Argo CD",
-    "kustomize.toolkit.fluxcd.io/name": "Flux",
-    "helm.toolkit.fluxcd.io/name": "Flux",
-}
-
-
 def owner(deployment: Json) -> str:
     """Who would undo a live change: a controller or a GitOps tool, "" when nobody is known to."""
-    meta = deployment["metadata"]
-    for reference in meta.get("ownerReferences") or ():
-        if reference.get("controller"):
-            return f"{reference['kind']} {reference['name']}"
-    marks = {**(meta.get("labels") or {}), **(meta.get("annotations") or {})}
-    return next((tool for key, tool in _GITOPS.items() if key in marks), "")
+    reverting = next((o for o in owners(deployment["metadata"]) if o.reverts), None)
+    return "" if reverting is None else TOOLS.get(reverting.kind, reverting.name)
 
 
 def stable_seconds(deployment: Json, pods: Sequence[Json], now: float) -> float:

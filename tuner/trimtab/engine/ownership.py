@@ -1,0 +1,128 @@
+"""Who writes an object besides you: a controller, Argo CD, Flux, Helm, Kustomize. Pure: metadata in, owners out.
+
+Hazard: `app.kubernetes.io/instance` and `managed-by` are labels that anybody may set; alone they prove little. A mark
+can also be copied from elsewhere, and a tool without marks is not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+OwnerKind = Literal["controller", "argocd", "flux", "helm", "kustomize"]
+Metadata = Mapping[str, Any]
+
+#: how each owner is called in texts
+TOOLS: Final[Mapping[str, str]] = {"argocd": "Argo CD", "flux": "Flux", "helm": "Helm", "kustomize": "Kustomize"}
+_ADVICE: Final[Mapping[str, str]] = {
+    "argocd": "Commit the change to the Git source that Argo CD syncs from; a live patch is drift and is undone.",
+    "flux": "Commit the change to the Git source that Flux reconciles from; a live patch is drift and is undone.",
+    "helm": "Put the change into the chart's values; the next helm upgrade overwrites a live patch.",
+    "kustomize": "Put the change into the kustomization; the next apply overwrites a live patch.",
+}
+
+
+#: labels and annotations that only this tool sets; either place counts.
+#: Sources: Argo CD docs, resource tracking; Flux kustomize-controller and helm-controller, labels of applied objects;
+#: Helm 3 and 4, pkg/action/validate.go; Kustomize, originAnnotations of buildMetadata.
+_MARKS: Final[tuple[tuple[OwnerKind, str], ...]] = (
+    ("argocd", "argocd.argoproj.io/tracking-id"),
+    ("argocd", "argocd.argoproj.io/instance"),
+    ("flux", "kustomize.toolkit.fluxcd.io/name"),
+    ("flux", "helm.toolkit.fluxcd.io/name"),
+    ("helm", "meta.helm.sh/release-name"),
+    ("helm", "helm.sh/chart"),
+    ("kustomize", "config.kubernetes.io/origin"),
+)
+_PLACES: Final = ("labels", "annotations")
+#: field managers under which the tools write
+_MANAGERS: Final[Mapping[str, OwnerKind]] = {
+    "argocd-controller": "argocd",
+    "argocd-application-controller": "argocd",
+    "kustomize-controller": "flux",
+    "helm-controller": "flux",
+    "helm": "helm",
+}
+
+
+@dataclass(frozen=True)
+class Owner:
+    """One owner. name: its release, application or object, "" if not told. evidence: where it was seen.
+
+    refuses: a controller writes the object anew, so not even its manifest is a place for the change.
+    reverts: its mark is on the object, so that it would undo a live change.
+    """
+
+    kind: OwnerKind
+    name: str
+    refuses: bool
+    reverts: bool
+    evidence: str
+    advice: str
+
+    @property
+    def title(self) -> str:
+        tool = TOOLS.get(self.kind, "")
+        return f"{tool} ({self.name})" if tool and self.name else tool or self.name
+
+
+def owners(metadata: Metadata) -> tuple[Owner, ...]:
+    """All owners that the metadata shows: the controller first, then tools by marks, then by field managers.
+
+    One per kind. Odd metadata (null maps, wrong types) is read as no mark.
+    """
+    found: dict[str, Owner] = {}
+    for owner in (*_controllers(metadata), *_marked(metadata), *_managing(metadata)):
+        found.setdefault(owner.kind, owner)
+    return tuple(found.values())
+
+
+def _controllers(metadata: Metadata) -> Iterator[Owner]:
+    references = metadata.get("ownerReferences")
+    for reference in references if isinstance(references, list) else ():
+        if isinstance(reference, Mapping) and reference.get("controller") is True:
+            name = f"{reference.get('kind', 'object')} {reference.get('name', '')}".rstrip()
+            advice = f"Change the spec of {name}: its controller writes this object from it."
+            yield Owner("controller", name, True, True, "metadata.ownerReferences", advice)
+
+
+def _marked(metadata: Metadata) -> Iterator[Owner]:
+    for kind, key in _MARKS:
+        for place in _PLACES:
+            marks = _texts(metadata, place)
+            if key in marks:
+                yield _tool(kind, _name(key, marks[key], metadata), f"metadata.{place}[{key}]", marked=True)
+    if _texts(metadata, "labels").get("app.kubernetes.io/managed-by") == "Helm":
+        yield _tool("helm", "", "metadata.labels[app.kubernetes.io/managed-by]", marked=True)
+
+
+def _managing(metadata: Metadata) -> Iterator[Owner]:
+    entries = metadata.get("managedFields")
+    for entry in entries if isinstance(entries, list) else ():
+        manager = entry.get("manager") if isinstance(entry, Mapping) else None
+        if isinstance(manager, str) and manager in _MANAGERS:
+            yield _tool(_MANAGERS[manager], "", f"metadata.managedFields (manager {manager})", marked=False)
+
+
+def _tool(kind: OwnerKind, name: str, evidence: str, *, marked: bool) -> Owner:
+    reverts = marked and kind in ("argocd", "flux")
+    return Owner(kind, name, refuses=False, reverts=reverts, evidence=evidence, advice=_ADVICE[kind])
+
+
+def _name(key: str, value: str, metadata: Metadata) -> str:
+    """The application, release or Flux object (`namespace/name` where that is marked too)."""
+    if key.endswith("tracking-id"):
+        return value.partition(":")[0]
+    if key == "config.kubernetes.io/origin":
+        return ""
+    if key == "helm.sh/chart":
+        return f"chart {value}"
+    space_key = key.replace("release-name", "release-namespace").replace("fluxcd.io/name", "fluxcd.io/namespace")
+    space = {**_texts(metadata, "labels"), **_texts(metadata, "annotations")}.get(space_key, "")
+    return f"{space}/{value}" if space and space_key != key else value
+
+
+def _texts(metadata: Metadata, place: str) -> dict[str, str]:
+    marks = metadata.get(place)
+    return {str(k): str(v) for k, v in marks.items()} if isinstance(marks, Mapping) else {}
