@@ -13,7 +13,7 @@ Hazards, each seen on a real Deployment controller (1.36):
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 

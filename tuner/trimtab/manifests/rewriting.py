@@ -1,0 +1,229 @@
+"""`trimtab rewrite` without its shell: texts of manifests and changes in, edited texts and one result per target out.
+
+All or nothing: if any target refuses, every text stays as it was. A target is a workload that runs vLLM, or a custom
+resource that does and so refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from trimtab.engine.command import EngineCommand, parse_template
+from trimtab.engine.ownership import Owner, owners
+from trimtab.engine.rewrite import rewrite
+from trimtab.engine.settings import Value
+from trimtab.errors import ControllerOwned, EngineError, EngineNotFound, InputError, RewriteRefused, SpecElsewhere
+from trimtab.manifests.documents import Document, load, read_documents
+from trimtab.manifests.workload import Inventory, Unreadable, Workload, inventory
+from trimtab.manifests.yaml_edit import edit_document
+
+Changes = Mapping[str, Value | None]
+#: kubectl's short names
+_SHORT: Final = {"deploy": "deployment", "sts": "statefulset", "ds": "daemonset", "rs": "replicaset", "po": "pod",
+                 "cj": "cronjob", "isvc": "inferenceservice", "lws": "leaderworkerset"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Source:
+    """A text of manifests and the name that messages call it by."""
+
+    name: str
+    text: str = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Target:
+    """What became of one target. before, after: the changed settings' values, None where not set.
+
+    error: why it refuses; nothing is changed then. template_before, template_after: None where it refuses.
+    """
+
+    source: str
+    kind: str
+    name: str
+    namespace: str
+    container: str = ""
+    pointer: str = ""
+    before: Changes = field(default_factory=dict)
+    after: Changes = field(default_factory=dict)
+    owners: tuple[Owner, ...] = ()
+    error: EngineError | None = None
+    template_before: Mapping[str, Any] | None = field(default=None, repr=False)
+    template_after: Mapping[str, Any] | None = field(default=None, repr=False)
+
+    @property
+    def title(self) -> str:
+        return f"{self.kind}/{self.name}"
+
+    @property
+    def changed(self) -> bool:
+        return self.template_before != self.template_after
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """texts: one per source, in order; the sources' own if any target refuses."""
+
+    texts: tuple[str, ...] = field(repr=False)
+    targets: tuple[Target, ...]
+
+    @property
+    def refused(self) -> bool:
+        return any(target.error is not None for target in self.targets)
+
+
+def rewrite_manifests(
+    sources: Sequence[Source], changes: Changes, *, container: str | None = None, picks: Sequence[str] = ()
+) -> Rewritten:
+    """The sources with exactly `changes` made in every target, or in those that `picks` (`kind/name`) name.
+
+    Raises `InputError` for text that is no manifest, a pick that names nothing or a value out of range, and
+    `EngineNotFound` where nothing runs vLLM. What a single target refuses is in its `error`.
+    """
+    documents = [read_documents(source.text, source.name) for source in sources]
+    seen = inventory([document for part in documents for document in part])
+    picked = _picked(seen, picks)
+    texts = {(d.source, d.index): d for part in documents for d in part}
+    targets: list[Target] = []
+    for item in picked:
+        if isinstance(item, Unreadable):
+            targets.append(_unreadable(item))
+        elif (error := _engine_error(item, container)) is None or _is_target(item, error, container, bool(picks)):
+            targets.append(_rewrite_one(item, changes, container, texts, error))
+    if not targets:
+        raise _nothing(seen, container)
+    if any(target.error is not None for target in targets):
+        return Rewritten(tuple(source.text for source in sources), tuple(targets))
+    joined = tuple("".join(texts[d.source, d.index].text for d in part) for part in documents)
+    return Rewritten(joined, tuple(targets))
+
+
+# --- which are targets ------------------------------------------------------------------------------------------------
+def _picked(seen: Inventory, picks: Sequence[str]) -> list[Workload | Unreadable]:
+    everything: list[Workload | Unreadable] = [*seen.workloads, *seen.unreadable]
+    if not picks:
+        return everything
+    out: list[Workload | Unreadable] = []
+    for pick in picks:
+        found = [item for item in everything if _matches(item, pick)]
+        if not found:
+            known = ", ".join(dict.fromkeys(item.title for item in everything)) or "none"
+            raise InputError("--target", f"{pick!r} is not in the input", f"Name one of kind/name: {known}.")
+        out += [item for item in found if item not in out]
+    return out
+
+
+def _matches(item: Workload | Unreadable, pick: str) -> bool:
+    """`kind/name` or `namespace/kind/name`; kinds in any case, plural or kubectl's short name."""
+    *space, kind, name = pick.split("/") if "/" in pick else ("", pick)
+    kind = kind.lower().partition(".")[0]
+    kinds = {_SHORT.get(kind, kind), kind.removesuffix("s")}
+    return item.kind.lower() in kinds and item.name == name and (not space or space == [item.namespace])
+
+
+def _engine_error(workload: Workload, container: str | None) -> EngineError | None:
+    try:
+        _read(workload, workload.template, container)
+    except EngineError as error:
+        return error
+    return None
+
+
+def _is_target(workload: Workload, error: EngineError, container: str | None, picked: bool) -> bool:
+    """A workload that is refused counts; one without an engine only if it was picked, or has more than one."""
+    if picked or isinstance(error, RewriteRefused):
+        return True
+    return container is None and len(engine_containers(workload)) > 1
+
+
+def engine_containers(workload: Workload) -> list[str]:
+    """Names of the containers that run vLLM, readable or not."""
+    names = []
+    for name in _container_names(workload):
+        try:
+            _read(workload, workload.template, name)
+        except EngineNotFound:
+            continue
+        except RewriteRefused:
+            pass  # an engine all the same
+        names.append(name)
+    return names
+
+
+def _container_names(workload: Workload) -> Iterator[str]:
+    for group in ("containers", "initContainers"):
+        bodies = workload.template["spec"].get(group)
+        for body in bodies if isinstance(bodies, list) else ():
+            if isinstance(body, Mapping) and isinstance(body.get("name"), str):
+                yield body["name"]
+
+
+def _nothing(seen: Inventory, container: str | None) -> EngineNotFound:
+    if not seen.workloads:
+        hint = "Give the manifest of the Deployment, StatefulSet or Pod that runs vLLM."
+        return EngineNotFound("the input holds no workload with a pod template", hint=hint)
+    titles = ", ".join(dict.fromkeys(w.title for w in seen.workloads))
+    what = "no container" if container is None else f"no container named {container!r}"
+    return EngineNotFound(f"{what} of {titles} runs vLLM in a form that can be read")
+
+
+# --- one target -------------------------------------------------------------------------------------------------------
+def _unreadable(item: Unreadable) -> Target:
+    error = SpecElsewhere(f"{item.title} is not edited: {item.reason}", hint=item.advice)
+    return Target(item.document.source, item.kind, item.name, item.namespace, error=error)
+
+
+def _rewrite_one(
+    workload: Workload,
+    changes: Changes,
+    container: str | None,
+    texts: dict[tuple[str, int], Document],
+    error: EngineError | None,
+) -> Target:
+    found = owners(workload.metadata)
+    target = Target(
+        workload.document.source, workload.kind, workload.name, workload.namespace, pointer=workload.pointer,
+        owners=found,
+    )  # fmt: skip
+    if error is not None:
+        return replace(target, error=_with_names(workload, error))
+    controller = next((o for o in found if o.refuses), None)
+    if controller is not None:
+        message = f"{workload.title} is written by {controller.title} ({controller.evidence})"
+        return replace(target, error=ControllerOwned(message, hint=controller.advice))
+    try:
+        after = rewrite(workload.template, changes, container)
+        before_command = _read(workload, workload.template, container)
+        after_command = _read(workload, after, container)
+        key = (workload.document.source, workload.document.index)
+        text = edit_document(texts[key], workload.path, after)
+    except EngineError as refusal:
+        return replace(target, error=refusal)
+    document = texts[key]
+    texts[key] = replace(document, text=text, data=load(text, document.source, document.line))
+    return replace(
+        target,
+        container=before_command.container,
+        before=_values(before_command, changes),
+        after=_values(after_command, changes),
+        template_before=workload.template,
+        template_after=after,
+    )
+
+
+def _read(workload: Workload, template: Mapping[str, Any], container: str | None) -> EngineCommand:
+    return parse_template(template, container)
+
+
+def _with_names(workload: Workload, error: EngineError) -> EngineError:
+    names = engine_containers(workload)
+    if not isinstance(error, EngineNotFound) or len(names) < 2:
+        return error
+    return EngineNotFound(str(error), hint=f"Name one of {', '.join(names)} with --container.")
+
+
+def _values(command: EngineCommand, changes: Changes) -> dict[str, Value | None]:
+    configuration = command.configuration()
+    return {name: configuration.get(name) for name in sorted(changes)}

@@ -1,0 +1,213 @@
+"""Documents to workloads: objects with a pod template that can be edited, and objects that hold pods but cannot.
+
+A custom resource's pod spec belongs to its own controller and schema; it is named with a reason, never edited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from trimtab.manifests.documents import Document
+
+Path = tuple[str | int, ...]
+
+#: kind -> where its pod template is
+TEMPLATES: Final[Mapping[tuple[str, str], Path]] = {
+    ("apps", "Deployment"): ("spec", "template"),
+    ("apps", "StatefulSet"): ("spec", "template"),
+    ("apps", "DaemonSet"): ("spec", "template"),
+    ("apps", "ReplicaSet"): ("spec", "template"),
+    ("batch", "Job"): ("spec", "template"),
+    ("batch", "CronJob"): ("spec", "jobTemplate", "spec", "template"),
+    ("", "ReplicationController"): ("spec", "template"),
+    ("", "PodTemplate"): ("template",),
+    ("", "Pod"): (),
+}
+_SEVERAL_PODS: Final = "several pods make one engine, so one pod cannot be changed alone"
+#: API group -> why its objects are not edited. A group matches with its subdomains.
+_CUSTOM: Final[Mapping[str, str]] = {
+    "leaderworkerset.x-k8s.io": _SEVERAL_PODS,
+    "ray.io": f"Ray starts the engine ({_SEVERAL_PODS})",
+    "grove.io": _SEVERAL_PODS,
+    "serving.kserve.io": "KServe makes the Deployment from it",
+    "llm-d.ai": "llm-d makes the Deployment from it",
+    "nvidia.com": "NVIDIA's operator makes the pods from it",
+    "production-stack.vllm.ai": "the vLLM production stack's operator makes the Deployment from it",
+    "kubeai.org": "KubeAI makes the pods from it",
+    "kaito.sh": "KAITO makes the pods from it",
+    "aibrix.ai": "AIBrix makes the pods from it",
+    "argoproj.io": "Argo's controller makes the pods from it",
+    "helm.toolkit.fluxcd.io": "a chart's values: Flux renders the Deployment from it",
+    "helm.cattle.io": "a chart's values: the Helm controller renders the Deployment from it",
+}
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A pod template in a document. path: from the document to the template, () where the object is a pod itself.
+
+    replicas: None where absent (an autoscaler may own it, or the API's default counts).
+    """
+
+    kind: str
+    api_version: str
+    name: str
+    namespace: str
+    path: Path
+    template: Mapping[str, Any] = field(repr=False)
+    metadata: Mapping[str, Any] = field(repr=False)
+    replicas: int | None
+    document: Document = field(repr=False)
+
+    @property
+    def title(self) -> str:
+        return f"{self.kind}/{self.name}"
+
+    @property
+    def pointer(self) -> str:
+        """The template's place in its own object, as a JSON pointer."""
+        below = TEMPLATES[_group_of(self.api_version), self.kind]
+        return "".join(f"/{key}" for key in below)
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """A custom resource that runs vLLM. reason: why it is not edited. advice: where its owner makes the change."""
+
+    kind: str
+    api_version: str
+    name: str
+    namespace: str
+    reason: str
+    advice: str
+    document: Document = field(repr=False)
+
+    @property
+    def title(self) -> str:
+        return f"{self.kind}/{self.name}"
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """What the input holds. config_maps: by (namespace, name), text data only."""
+
+    workloads: tuple[Workload, ...]
+    unreadable: tuple[Unreadable, ...]
+    config_maps: Mapping[tuple[str, str], Mapping[str, str]] = field(repr=False)
+
+
+def inventory(documents: Sequence[Document]) -> Inventory:
+    """Every workload of the documents, those inside a List too. What holds no pods is passed over."""
+    workloads: list[Workload] = []
+    unreadable: list[Unreadable] = []
+    config_maps: dict[tuple[str, str], Mapping[str, str]] = {}
+    for document in documents:
+        for path, body in _objects(document.data, ()):
+            group = _group(body)
+            if (group, body["kind"]) == ("", "ConfigMap"):
+                config_maps[_space(body), _name(body)] = _strings(body.get("data"))
+            elif (group, body["kind"]) in TEMPLATES:
+                if (workload := _workload(body, path, document)) is not None:
+                    workloads.append(workload)
+            elif (reason := _custom_reason(group)) is not None and _mentions_vllm(body):
+                unreadable.append(_unreadable(body, reason, document))
+    return Inventory(tuple(workloads), tuple(unreadable), config_maps)
+
+
+def _objects(data: Any, path: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+    if not isinstance(data, dict) or not isinstance(data.get("kind"), str):
+        return
+    if data["kind"].endswith("List") and isinstance(data.get("items"), list):
+        for index, item in enumerate(data["items"]):
+            yield from _objects(_typed_item(item, data), (*path, "items", index))
+        return
+    yield path, data
+
+
+def _typed_item(item: Any, container: Mapping[str, Any]) -> Any:
+    """Items of a DeploymentList need not repeat their kind; those of a plain List do."""
+    kind = container["kind"].removesuffix("List")
+    if kind and isinstance(item, dict) and "kind" not in item:
+        return {**item, "kind": kind, "apiVersion": container.get("apiVersion", "")}
+    return item
+
+
+def _workload(body: Mapping[str, Any], path: Path, document: Document) -> Workload | None:
+    below = TEMPLATES[_group(body), body["kind"]]
+    template: Any = body
+    for key in below:
+        template = template.get(key) if isinstance(template, Mapping) else None
+    spec = template.get("spec") if isinstance(template, Mapping) else None
+    if not isinstance(spec, Mapping) or not isinstance(spec.get("containers"), list):
+        return None
+    own = body.get("spec")
+    replicas = own.get("replicas") if isinstance(own, Mapping) else None
+    return Workload(
+        kind=body["kind"],
+        api_version=str(body.get("apiVersion", "")),
+        name=_name(body),
+        namespace=_space(body),
+        path=(*path, *below),
+        template=template,
+        metadata=_metadata(body),
+        replicas=replicas if isinstance(replicas, int) and not isinstance(replicas, bool) else None,
+        document=document,
+    )
+
+
+def _unreadable(body: Mapping[str, Any], reason: str, document: Document) -> Unreadable:
+    kind, name = body["kind"], _name(body)
+    advice = f"Change the spec of {kind} {name} by hand; `trimtab rewrite` edits pod templates only."
+    return Unreadable(kind, str(body.get("apiVersion", "")), name, _space(body), reason, advice, document)
+
+
+def _custom_reason(group: str) -> str | None:
+    """Why an object of this group is not edited; None for the groups of Kubernetes itself, which hold no engine."""
+    for known, reason in _CUSTOM.items():
+        if group == known or group.endswith(f".{known}"):
+            return reason
+    if "." not in group or group.endswith((".k8s.io", "trimtab.dev", "monitoring.coreos.com")):
+        return None
+    return "it is a custom resource, and its controller makes the pods from it"
+
+
+def _mentions_vllm(value: Any) -> bool:
+    """Whether any image, command or format below `spec` names vLLM."""
+    todo = [value.get("spec")] if isinstance(value, Mapping) else []
+    while todo:
+        item = todo.pop()
+        if isinstance(item, str) and "vllm" in item.lower():
+            return True
+        if isinstance(item, Mapping):
+            todo += item.values()
+        elif isinstance(item, list):
+            todo += item
+    return False
+
+
+def _group(body: Mapping[str, Any]) -> str:
+    return _group_of(str(body.get("apiVersion", "")))
+
+
+def _group_of(api_version: str) -> str:
+    return api_version.partition("/")[0] if "/" in api_version else ""
+
+
+def _metadata(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    metadata = body.get("metadata")
+    return metadata if isinstance(metadata, Mapping) else {}
+
+
+def _name(body: Mapping[str, Any]) -> str:
+    metadata = _metadata(body)
+    return str(metadata.get("name") or metadata.get("generateName") or "(no name)")
+
+
+def _space(body: Mapping[str, Any]) -> str:
+    return str(_metadata(body).get("namespace") or "")
+
+
+def _strings(data: Any) -> dict[str, str]:
+    return {str(k): v for k, v in data.items() if isinstance(v, str)} if isinstance(data, Mapping) else {}
