@@ -17,6 +17,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "trimtab.cli.emulate",
         "Serve like vLLM without a GPU: same flags, API and metrics, a modelled scheduler.",
     ),
+    "rewrite": ("trimtab.cli.rewrite", "Change vLLM's settings in manifests; every other byte stays."),
     "grid": ("trimtab.cli.grid", "Try many configurations on the emulator in virtual time and rank them."),
 }
 
