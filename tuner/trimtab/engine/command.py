@@ -101,9 +101,9 @@ def setting_value(flags: Sequence[Flag], name: str) -> Value | None:
     found = winner(flags, setting.flag)
     if found is None:
         return None
-    if found.path or (setting.kind == "boolean" and found.joined):
+    if found.path or (found.kind == "boolean" and found.joined):
         raise _unreadable(found)
-    if setting.kind == "boolean":
+    if setting.kind == "boolean" and not found.value_positions:
         return not found.negated
     if found.value is None:
         raise _unreadable(found)

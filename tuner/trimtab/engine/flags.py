@@ -8,17 +8,21 @@ Hazard: flag and value glued into one list item ("--port 80") stop vLLM; they ar
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import Final, cast
 
-from trimtab.engine.flag_table import ALIASES, KINDS, REMOVED, REPEATABLE, SECRETS, Kind
+from trimtab.engine.flag_table import HISTORY, NEWEST, REPEATABLE, SECRETS, VERSIONS, Kind, aliases, kinds
 from trimtab.engine.settings import SETTINGS
+from trimtab.engine.versions import parse
 from trimtab.engine.words import Word
 from trimtab.errors import RewriteRefused
 
 _NEGATIVE_NUMBER = re.compile(r"-\d+$|-\d*\.\d+$")
 _FLAG = re.compile(r"--[A-Za-z]")
+#: flags whose value is no JSON object
+_UNDOTTED: Final = frozenset(s.flag for s in SETTINGS.values()) - {"--override-generation-config"}
 
 
 @dataclass(frozen=True)
@@ -56,56 +60,95 @@ class Scan:
 @dataclass(frozen=True)
 class _Name:
     name: str
-    kind: Kind
+    kind: Kind = "unknown"
     negated: bool = False
     path: str = ""
 
 
-def resolve(spelling: str) -> _Name:
-    """The flag that `spelling` means. Unknown ones keep their spelling with dashes.
+def resolve(spelling: str, version: str | None = None) -> _Name:
+    """The flag that `spelling` means in a vLLM version. Unknown ones keep their spelling with dashes.
 
-    Raises `RewriteRefused` for a prefix that could mean a setting or another flag: which one depends on the version.
+    Without a version it is the newest one's flag; a flag of older versions is known by its full name.
+    Raises `RewriteRefused` for a prefix that could mean a setting or another flag, and for a dotted key of a setting
+    that takes none: vLLM does not start with it.
     """
+    known, other = kinds(version), aliases(version)
     if not spelling.startswith("--"):
-        name = ALIASES.get(spelling, "--optimization-level" if spelling.startswith("-O") else spelling)
-        return _Name(name, KINDS.get(name, "unknown"))
+        if spelling.startswith("-O") and spelling != "-O":
+            return _Name("--optimization-level", "switch")
+        name = other.get(spelling, "--optimization-level" if spelling == "-O" else spelling)
+        return _Name(name, known.get(name, "unknown"))
     head, dot, path = spelling.partition(".")
-    head = ALIASES.get(dashed := "--" + head[2:].replace("_", "-"), dashed)
-    if head in KINDS:
-        return _Name(head, "one" if dot else KINDS[head], path=path)
-    if head in REMOVED:
-        return _Name(head, REMOVED[head], path=path)
-    if head.startswith("--no-") and KINDS.get(positive := "--" + head[5:]) == "boolean":
-        return _Name(positive, "boolean", negated=True)
-    return _by_prefix(head, path)
+    head = other.get(dashed := "--" + head[2:].replace("_", "-"), dashed)
+    if head in known:
+        found = _Name(head, known[head])
+    elif head.startswith("--no-") and known.get(positive := "--" + head[5:]) == "boolean":
+        found = _Name(positive, "boolean", negated=True)
+    else:
+        found = _by_prefix(head, version)
+    if not dot:
+        return found
+    if found.name in _UNDOTTED:
+        raise RewriteRefused(f"{spelling} is a key of {found.name}, which takes one value")
+    return replace(found, kind="one", path=path)
 
 
 @lru_cache(maxsize=1024)
-def _by_prefix(head: str, path: str) -> _Name:
-    spelled = [(name, _Name(name, kind, path=path)) for name, kind in KINDS.items()]
-    spelled += [("--no-" + n[2:], _Name(n, k, negated=True)) for n, k in KINDS.items() if k == "boolean"]
-    spelled += [(alias, _Name(name, KINDS[name], path=path)) for alias, name in ALIASES.items()]
-    meant = [found for full, found in spelled if full.startswith(head)]
+def _by_prefix(head: str, version: str | None) -> _Name:
+    if parse(version):
+        meant = _starting(head, version or "")
+        everywhere = meant
+    elif head in HISTORY:
+        return _Name(head, _last_kind(head))
+    else:
+        meant = _starting(head, NEWEST)
+        everywhere = {name for v in VERSIONS for name in _starting(head, v)}
+    setting = next((s for s in SETTINGS.values() if s.flag in {name.name for name in everywhere}), None)
+    if setting is not None and len(everywhere) > 1:
+        raise RewriteRefused(
+            f"{head} can mean {setting.flag} or another flag, depending on the vLLM version",
+            hint=f"Write the flag in full, for example {setting.flag}.",
+        )
     if len(meant) == 1:
-        return replace(meant[0], kind="one") if path else meant[0]
-    for setting in SETTINGS.values():
-        if any(found.name == setting.flag for found in meant):
-            raise RewriteRefused(
-                f"{head} can mean {setting.flag} or another flag, depending on the vLLM version",
-                hint=f"Write the flag in full, for example {setting.flag}.",
-            )
-    return _Name(head, "unknown", path=path)
+        (only,) = meant
+        return replace(only, kind=kinds(version)[only.name])
+    return _Name(head, _last_kind(head))
 
 
-def scan(words: Sequence[Word], start: int) -> Scan:
-    """The flags in `words[start:]`; raises `RewriteRefused` where flags are out of sight."""
+def _last_kind(name: str) -> Kind:
+    """The kind that a flag of other versions has there."""
+    if name.startswith("--no-") and "--" + name[5:] in HISTORY:
+        return "switch"
+    return cast(Kind, HISTORY[name][-1].what) if name in HISTORY else "unknown"
+
+
+def _starting(head: str, version: str) -> set[_Name]:
+    """What `head` can mean in `version`: its own flag, or every flag that it begins."""
+    spelled = _spellings(version)
+    return {spelled[head]} if head in spelled else {name for full, name in spelled.items() if full.startswith(head)}
+
+
+@lru_cache(maxsize=128)
+def _spellings(version: str | None) -> Mapping[str, _Name]:
+    """Every long spelling of a version's flags, `--no-x` and aliases among them; kinds are left out."""
+    known = kinds(version)
+    return (
+        {name: _Name(name) for name in known}
+        | {"--no-" + n[2:]: _Name(n, negated=True) for n, kind in known.items() if kind == "boolean"}
+        | {alias: _Name(name) for alias, name in aliases(version).items() if alias.startswith("--")}
+    )
+
+
+def scan(words: Sequence[Word], start: int, version: str | None = None) -> Scan:
+    """The flags in `words[start:]`, as that vLLM version reads them; raises `RewriteRefused` where flags are out of
+    sight."""
     flags: list[Flag] = []
     positionals: list[int] = []
     at = start
     while at < len(words):
         word = words[at]
         if _is_flag(word):
-            flag = _read_flag(words, at)
+            flag = _read_flag(words, at, version)
             flags.append(flag)
             at = max((at, *flag.value_positions)) + 1
             continue
@@ -135,7 +178,7 @@ def _check_positional(word: Word, *, first: bool) -> None:
         )
 
 
-def _read_flag(words: Sequence[Word], at: int) -> Flag:
+def _read_flag(words: Sequence[Word], at: int, version: str | None) -> Flag:
     word = words[at]
     spelling, equals, value = word.text.partition("=")
     if word.text == "--":
@@ -148,13 +191,13 @@ def _read_flag(words: Sequence[Word], at: int) -> Flag:
         )
     if word.opaque and not equals:
         raise RewriteRefused(f"{word.where}[{word.item}] is a flag whose name comes from a variable out of sight")
-    known = resolve(spelling)
+    known = resolve(spelling, version)
     secret = known.name in SECRETS
     if equals:
         positions: tuple[int, ...] = (at,)
         opaque = word.opaque
     else:
-        positions = _values(words, at + 1, known)
+        positions = _values(words, at + 1, known, version)
         opaque = bool(positions) and words[positions[0]].opaque
         value = words[positions[0]].text if positions else ""
     hidden = secret or opaque or not positions
@@ -164,10 +207,11 @@ def _read_flag(words: Sequence[Word], at: int) -> Flag:
     )  # fmt: skip
 
 
-def _values(words: Sequence[Word], at: int, known: _Name) -> tuple[int, ...]:
+def _values(words: Sequence[Word], at: int, known: _Name, version: str | None) -> tuple[int, ...]:
+    if known.kind == "boolean" and not known.negated and not parse(version) and _took_a_value(known.name):
+        # old versions read `--enable-chunked-prefill False`; new ones do not start with it
+        return (at,) if at < len(words) and words[at].text.lower() in {"true", "false"} else ()
     if known.kind in {"boolean", "switch"} or (not known.name.startswith("--") and known.kind == "unknown"):
-        return ()
-    if known.name == "--optimization-level" and known.kind == "unknown":
         return ()
     if known.path:
         # vLLM takes whatever follows a dotted key, even another flag.
@@ -178,6 +222,10 @@ def _values(words: Sequence[Word], at: int, known: _Name) -> tuple[int, ...]:
         if known.kind != "many":
             break
     return tuple(range(at, stop))
+
+
+def _took_a_value(name: str) -> bool:
+    return any(era.what == "optional" for era in HISTORY.get(name, ()))
 
 
 def _mark_winners(flags: list[Flag]) -> tuple[Flag, ...]:

@@ -35,7 +35,14 @@ def read_integer(text: str, *, suffixes: bool) -> int:
 
 
 def read_value(setting: Setting, text: str) -> Value:
-    """The value that a flag's text gives a setting that is no boolean, or ValueError. Limits are not looked at."""
+    """The value that a flag's text gives a setting, or ValueError. Limits are not looked at.
+
+    A boolean has a text only in versions before `--no-x` came (vLLM 0.8.4 `StoreBoolean`).
+    """
+    if setting.kind == "boolean":
+        if text.lower() not in {"true", "false"}:
+            raise ValueError("neither true nor false")
+        return text.lower() == "true"
     if setting.kind == "choice":
         if text not in setting.choices:
             raise ValueError("not a choice")
