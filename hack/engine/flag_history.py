@@ -253,7 +253,7 @@ def main() -> None:
     found = [server_flags(read(p)) for p in archives]
     print("# Made by hack/engine/flag_history.py from vLLM's source packages; do not edit.")
     print(
-        "# KIND SINCE-UNTIL: the flag has this kind from the first version until before the second; an empty end is open"
+        "# KIND SINCE-UNTIL: the flag has this kind from the first version until before the second; no end is open"
     )
     print(f"versions = [{', '.join(repr(v) for v in versions)}]".replace("'", '"'))
     print("\n[flags]")
