@@ -17,8 +17,11 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "trimtab.cli.emulate",
         "Serve like vLLM without a GPU: same flags, API and metrics, a modelled scheduler.",
     ),
+    "predict": ("trimtab.cli.predict", "Learn output lengths, test and export a predictor: train, evaluate, show."),
     "rewrite": ("trimtab.cli.rewrite", "Change vLLM's settings in manifests; every other byte stays."),
+    "lint": ("trimtab.cli.lint", "Find known traps in manifests of vLLM, with an exit code for CI, SARIF or JSON."),
     "grid": ("trimtab.cli.grid", "Try many configurations on the emulator in virtual time and rank them."),
+    "kv": ("trimtab.cli.kv", "KV-cache blocks and bytes: what a block weighs, what requests reserve, use and waste."),
 }
 
 
