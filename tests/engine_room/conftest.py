@@ -12,8 +12,9 @@ CASES = yaml.safe_load((Path(__file__).parent / "data" / "manifests.yaml").read_
 
 
 def _case(case: dict[str, Any]) -> dict[str, Any]:
-    template = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "engine", **case["container"]}]}}
-    return {**case, "template": template}
+    labels = {"app": "x", **case.get("labels", {})}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "engine", **case["container"]}]}}
+    return {**case, "template": template, "files": case.get("files", {})}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

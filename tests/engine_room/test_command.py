@@ -21,10 +21,11 @@ def template(*containers: dict[str, Any], **spec: Any) -> dict[str, Any]:
 
 
 def test_reads_a_supported_shape(readable: dict[str, Any]) -> None:
-    command, expect = parse_template(readable["template"]), readable["expect"]
+    command, expect = parse_template(readable["template"], files=readable["files"]), readable["expect"]
     assert dict(command.configuration()) == expect["settings"]
     read = {
-        "shape": command.shape, "where": command.where, "model": command.model, "served": command.served_model_name,
+        "shape": command.shape, "program": command.program, "features": sorted(command.features),
+        "where": command.where, "model": command.model, "served": command.served_model_name,
         "port": command.port, "version": command.version, "api_key": command.api_key_used, "lora": command.lora,
         "multi_node": command.multi_node, "https": command.https, "no_metrics": command.log_stats_disabled,
         "config_file": command.config_file,
@@ -38,8 +39,10 @@ def test_reads_a_supported_shape(readable: dict[str, Any]) -> None:
 def test_refuses_with_a_reason_and_a_hint(refused: dict[str, Any]) -> None:
     expected = getattr(errors, refused["refuse"]["error"])
     with pytest.raises(expected, match=refused["refuse"]["match"]) as caught:
-        parse_template(refused["template"]).configuration()
+        parse_template(refused["template"], files=refused["files"]).configuration()
     assert type(caught.value) is expected and caught.value.hint
+    if "code" in refused["refuse"]:
+        assert isinstance(caught.value, errors.RewriteRefused) and caught.value.code == refused["refuse"]["code"]
 
 
 def test_the_engine_is_found_beside_companions() -> None:

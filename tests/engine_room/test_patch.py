@@ -77,7 +77,7 @@ def test_the_patch_leads_from_one_to_the_other(old: list[str], new: list[str]) -
 
 
 def test_other_differences_are_refused() -> None:
-    with pytest.raises(InputError, match="more than command and args"):
+    with pytest.raises(InputError, match="more than command, args"):
         json_patch(template(args=["a"]), template(args=["a"], env=[]))
     two = {"spec": {"containers": [{"name": "a", "args": ["1"]}, {"name": "b", "args": ["1"]}]}}
     other = {"spec": {"containers": [{"name": "a", "args": ["2"]}, {"name": "b", "args": ["2"]}]}}
@@ -141,3 +141,18 @@ def test_a_key_is_not_printed(container: dict[str, Any]) -> None:
 def test_a_reference_to_a_key_is_no_key() -> None:
     before = template(args=["--model", "m", "--api-key", "$(KEY)"], env=[{"name": "KEY", "valueFrom": {}}])
     assert "u0024(KEY)" in paste_ready(before, rewrite(before, {"max_num_seqs": 3}), "web", "default")
+
+
+def test_a_variable_is_patched_by_its_value() -> None:
+    env = [{"name": "A", "value": "1"}, {"name": "MORE", "value": "--max-num-seqs 4 --api-key sk-1"}]
+    before = {"spec": {"containers": [{"name": "e", "env": env, "command": ["sh", "-c", "vllm serve m $MORE"]}]}}
+    after = rewrite(before, {"max_num_seqs": 8})
+    assert json_patch(before, after) == [
+        {"op": "test", "path": "/spec/template/spec/containers/0/name", "value": "e"},
+        {"op": "test", "path": "/spec/template/spec/containers/0/env/1/name", "value": "MORE"},
+        {"op": "test", "path": "/spec/template/spec/containers/0/env/1/value", "value": env[1]["value"]},
+        {"op": "replace", "path": "/spec/template/spec/containers/0/env/1/value",
+         "value": "--max-num-seqs 8 --api-key sk-1"},
+    ]  # fmt: skip
+    shown = paste_ready(before, after, "d", "n")
+    assert "sk-1" not in shown and "--max-num-seqs 8" in shown

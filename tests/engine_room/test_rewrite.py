@@ -42,8 +42,10 @@ def added(before: dict[str, Any], changes: dict[str, Value | None]) -> list[str]
     return list(rewrite(before, changes)["spec"]["containers"][0]["args"][2:])
 
 
-def inverse(before: dict[str, Any], changes: dict[str, Value]) -> dict[str, Value | None]:
-    was = parse_template(before).configuration()
+def inverse(
+    before: dict[str, Any], changes: dict[str, Value], files: dict[str, str] | None = None
+) -> dict[str, Value | None]:
+    was = parse_template(before, files=files).configuration()
     return {name: was.get(name) for name in changes}
 
 
@@ -51,21 +53,25 @@ def inverse(before: dict[str, Any], changes: dict[str, Value]) -> dict[str, Valu
 def test_changes_only_the_settings_twice_is_once_and_the_inverse_restores(
     readable: dict[str, Any], changes: dict[str, Value]
 ) -> None:
-    before = readable["template"]
+    before, files = readable["template"], readable["files"]
     kept = copy.deepcopy(before)
     if readable["expect"].get("multi_node"):
         with pytest.raises(RewriteRefused, match="several pods"):
-            rewrite(before, changes)
+            rewrite(before, changes, files=files)
         return
-    wanted = parse_template(before).configuration().with_(changes)
-    after = rewrite(before, changes)
-    assert parse_template(after).configuration() == wanted
-    assert rewrite(after, changes) == after
+    wanted = parse_template(before, files=files).configuration().with_(changes)
+    after = rewrite(before, changes, files=files)
+    assert parse_template(after, files=files).configuration() == wanted
+    assert rewrite(after, changes, files=files) == after
     assert before == kept
-    restored = rewrite(after, inverse(before, changes))
+    if "config-file" in parse_template(before, files=files).features:
+        return  # what the file sets cannot be unset
+    restored = rewrite(after, inverse(before, changes, files), files=files)
     rounded = "8k" in json.dumps(before).lower() and "max_num_batched_tokens" in changes
     if readable.get("expanded") or rounded:
-        assert parse_template(restored).configuration() == parse_template(before).configuration()
+        assert (
+            parse_template(restored, files=files).configuration() == parse_template(before, files=files).configuration()
+        )
     else:
         assert json.dumps(restored) == json.dumps(before)
 
@@ -75,9 +81,16 @@ def test_removing_what_was_set_leaves_the_rest(readable: dict[str, Any], changes
     before = readable["template"]
     if readable["expect"].get("multi_node"):
         return
-    after = rewrite(before, dict.fromkeys(changes))
+    files = readable["files"]
+    if "config-file" in parse_template(before, files=files).features and set(changes) & set(
+        readable["expect"]["settings"]
+    ):
+        with pytest.raises(RewriteRefused, match="mounted file"):
+            rewrite(before, dict.fromkeys(changes), files=files)
+        return
+    after = rewrite(before, dict.fromkeys(changes), files=files)
     kept = {k: v for k, v in readable["expect"]["settings"].items() if k not in changes}
-    assert dict(parse_template(after).configuration()) == kept
+    assert dict(parse_template(after, "engine", files).configuration()) == kept
 
 
 @pytest.mark.parametrize(
@@ -121,11 +134,49 @@ def test_a_value_from_a_variable_becomes_a_literal_and_the_variable_stays() -> N
     assert container["args"][1] == "--max-num-seqs=6" and container["env"] == [{"name": "N", "value": "5"}]
 
 
-def test_a_script_value_from_a_variable_is_refused() -> None:
-    before = template(env=[{"name": "N", "value": "5"}], command=["sh", "-c", "vllm serve m --max-num-seqs $N"])
-    with pytest.raises(RewriteRefused, match="variable"):
-        rewrite(before, {"max_num_seqs": 6})
-    assert rewrite(before, {"max_num_batched_tokens": 64})
+@pytest.mark.parametrize(
+    ("written", "result"),
+    [
+        ("--max-num-seqs $N", "--max-num-seqs 6"),
+        ('--max-num-seqs "$N"', '--max-num-seqs "6"'),
+        ("--max-num-seqs=${N}", "--max-num-seqs=6"),
+        ("--max-num-seqs='$(N)'", "--max-num-seqs='6'"),
+        ("--max-num-seqs ${OTHER}", "--max-num-seqs 6"),
+    ],
+)
+def test_a_script_value_from_a_variable_becomes_a_literal(written: str, result: str) -> None:
+    before = template(env=[{"name": "N", "value": "5"}], command=["sh", "-c", f"vllm serve m {written} --port 80"])
+    after = rewrite(before, {"max_num_seqs": 6})["spec"]["containers"][0]
+    assert after["command"][2] == f"vllm serve m {result} --port 80" and after["env"] == [{"name": "N", "value": "5"}]
+
+
+@pytest.mark.parametrize(
+    ("written", "code"),
+    [
+        ("--max-num-seqs $(nproc)", "ShellSubstitution"),
+        ("--max-num-seqs=`nproc`", "ShellSubstitution"),
+        ('--override-generation-config "{$J}"', "PartOfVariable"),
+    ],
+)
+def test_a_script_value_that_cannot_be_replaced_is_refused(written: str, code: str) -> None:
+    env = [{"name": "J", "value": '"max_new_tokens":5, "a":1'}]
+    before = template(env=env, command=["sh", "-c", f"vllm serve m {written}"])
+    with pytest.raises(RewriteRefused) as caught:
+        rewrite(before, {"max_num_seqs": 6, "max_new_tokens": 9})
+    assert caught.value.code == code
+
+
+def test_flags_in_a_variable_are_edited_there_if_nothing_else_reads_it() -> None:
+    env = [{"name": "MORE", "value": "--port 80  --max-num-seqs 5 --seed 1"}]
+    before = template(env=env, command=["sh", "-c", "exec vllm serve m $MORE # more"])
+    after = rewrite(before, {"max_num_seqs": 6, "max_num_batched_tokens": 64})["spec"]["containers"][0]
+    assert after["env"] == [{"name": "MORE", "value": "--port 80  --max-num-seqs 6 --seed 1"}]
+    assert after["command"][2] == "exec vllm serve m $MORE --max-num-batched-tokens 64 # more"
+    removed = rewrite(before, {"max_num_seqs": None})["spec"]["containers"][0]
+    assert removed["env"] == [{"name": "MORE", "value": "--port 80 --seed 1"}]
+    shared = template(env=env, command=["sh", "-c", "echo $MORE; exec vllm serve m $MORE"])
+    with pytest.raises(RewriteRefused, match="more than once"):
+        rewrite(shared, {"max_num_seqs": 6})
 
 
 def test_settings_that_exclude_each_other_name_both() -> None:

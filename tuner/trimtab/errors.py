@@ -78,9 +78,13 @@ class EngineNotFound(EngineError):
 
 
 class RewriteRefused(EngineError):
-    """The command line cannot be edited safely."""
+    """The command line cannot be edited safely. `code` is a stable CamelCase name of why, listed in docs/targets.md."""
 
     hint = "Use mode Recommend and apply the printed settings in the manifest's own source."
+
+    def __init__(self, message: str, *, hint: str | None = None, code: str = "RewriteRefused") -> None:
+        super().__init__(message, hint=hint)
+        self.code = code
 
 
 class ControllerOwned(RewriteRefused):

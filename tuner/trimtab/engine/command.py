@@ -1,48 +1,50 @@
 """A Deployment's pod template to an `EngineCommand`: which container runs vLLM, how it is started, and what is set.
 
-In: `spec.template` as plain JSON. Out: an immutable record without any word of a secret.
-Shapes read: args with the image's entrypoint, `vllm serve` lists, `python -m vllm.entrypoints.openai.api_server`, and
-`sh -c` with one simple command. `configuration()` holds only what the command line sets; what `--config` or a default
-sets is unknown here.
+In: `spec.template` as plain JSON, and the text of mounted files where they are known. Out: an immutable record without
+any word of a secret. `configuration()` holds only what the command line (and a readable `--config` file) sets; what a
+default sets is unknown here.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from trimtab.engine.flags import Flag, Scan, scan
-from trimtab.engine.locate import Group, Located, Shape, locate
+from trimtab.engine.image_version import engine_version
+from trimtab.engine.locate import Files, Group, Located, Shape, locate
 from trimtab.engine.settings import SEARCHED, SETTINGS, Configuration, Value
 from trimtab.engine.values import KEY, members, read_integer, read_value
+from trimtab.engine.variables import environment
 from trimtab.engine.words import Where, Word
 from trimtab.errors import InputError, RewriteRefused
 
 DEFAULT_PORT = 8000
 _MULTI_NODE = frozenset({"--headless", "--data-parallel-address", "--node-rank", "--master-addr", "--worker-use-ray"})
 _LORA = frozenset({"--enable-lora", "--lora-modules"})
-_VERSION = re.compile(r"v?(\d+\.\d+\.\d+(?:\.post\d+|rc\d+)?)(?=$|[-_+])")
-_UPSTREAM = re.compile(r"(?:^|/)vllm-(?:openai|cpu|tpu|xpu|rocm)[a-z0-9-]*$")
-#: repositories whose tags are their own version, not vLLM's
-_BUNDLES = re.compile(r"(?:^|/)(?:lmcache|llm-d|nvidia)/")
 
 
 @dataclass(frozen=True)
 class EngineCommand:
     """How one container runs vLLM. `where` is the list that a new flag goes to.
 
-    index, group: the container's place (`spec.<group>[index]`). model: None if neither named nor readable.
-    version: only where the image's tag says it; else ask /version. config_file: `--config` is read too, flags here win.
+    index, group: the container's place (`spec.<group>[index]`). why: what showed that it runs vLLM.
+    program: how vLLM itself is started. features: what a script has besides (heredoc, chain, pipe, "arguments" for
+    `"$@"`, "config-file" for one that was read). model: None if neither named nor readable.
+    version: only where the pod template says it; else ask /version. config_file: `--config` is given, flags here win.
+    variables: VLLM_* variables of the container, None where the value is out of sight or a secret.
     multi_node: more pods than one make an engine, so one pod cannot be tried alone.
     """
 
     container: str
     container_index: int
     group: Group
+    why: str
     where: Where
     shape: Shape
+    program: Literal["serve", "module"]
+    features: frozenset[str]
     flags: tuple[Flag, ...]
     model: str | None
     served_model_name: str | None
@@ -55,6 +57,7 @@ class EngineCommand:
     https: bool
     log_stats_disabled: bool
     config_file: bool
+    variables: Mapping[str, str | None] = field(default_factory=dict, repr=False)
 
     def flag(self, name: str) -> Flag | None:
         """The flag that wins under this full name (`--max-num-seqs`), without a dotted key."""
@@ -82,10 +85,15 @@ class EngineCommand:
         return Configuration.of({n: v for n in SETTINGS if (v := _taken(self.flags, n)) is not None})
 
 
-def parse_template(template: Mapping[str, Any], container: str | None = None) -> EngineCommand:
-    """The engine in a pod template. Raises `EngineNotFound` or `RewriteRefused`; the hint says what to do."""
-    located = locate(template, container)
-    return describe(located, scan(located.words, located.first))
+def parse_template(
+    template: Mapping[str, Any], container: str | None = None, files: Files | None = None
+) -> EngineCommand:
+    """The engine in a pod template. Raises `EngineNotFound` or `RewriteRefused`; the hint says what to do.
+
+    files: text of mounted files by absolute path in the container: scripts, and what `--config` names.
+    """
+    located = locate(template, container, files)
+    return describe(located, scan(located.words, located.first), template)
 
 
 def winner(flags: Sequence[Flag], name: str, path: str = "") -> Flag | None:
@@ -173,14 +181,17 @@ def _unreadable(flag: Flag) -> RewriteRefused:
         return RewriteRefused(
             f"the value of {flag.name} comes from a variable or pattern whose value is not in the pod template",
             hint=f"Write the value of {flag.name} into args, or use mode Recommend.",
+            code="ValueOutOfSight",
         )
     shown = "no value" if flag.value is None else f"the value {flag.value[:40]!r}"
     return RewriteRefused(
-        f"{flag.name} has {shown}, which vLLM does not read", hint=f"Correct {flag.name} in the manifest's own source."
+        f"{flag.name} has {shown}, which vLLM does not read",
+        hint=f"Correct {flag.name} in the manifest's own source.",
+        code="ValueNotReadable",
     )
 
 
-def describe(located: Located, scanned: Scan) -> EngineCommand:
+def describe(located: Located, scanned: Scan, template: Mapping[str, Any]) -> EngineCommand:
     """The record of a located and scanned command line."""
     flags = scanned.flags
     names = {f.name for f in flags}
@@ -191,21 +202,35 @@ def describe(located: Located, scanned: Scan) -> EngineCommand:
         container=located.name,
         container_index=located.index,
         group=located.group,
+        why=located.why,
         where=located.where,
         shape=located.shape,
+        program=located.program,
+        features=located.features,
         flags=flags,
         model=model,
         served_model_name=served.value if served else model,
-        port=_port(flags),
+        port=_port(flags, located.container),
         image=image,
-        version=_version(image),
+        version=engine_version(image, _metadata(template)),
         api_key_used="--api-key" in names or _has_variable(located.container, "VLLM_API_KEY"),
         multi_node=_is_multi_node(flags, located),
         lora=bool(names & _LORA),
         https="--ssl-keyfile" in names or "--ssl-certfile" in names,
         log_stats_disabled="--disable-log-stats" in names,
         config_file="--config" in names,
+        variables=_variables(located.container),
     )
+
+
+def _metadata(template: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = template.get("metadata")
+    return found if isinstance(found, Mapping) else {}
+
+
+def _variables(container: Mapping[str, Any]) -> dict[str, str | None]:
+    known = environment(container)
+    return {n: (None if n.endswith(("_KEY", "_TOKEN")) else v) for n, v in known.items() if n.startswith("VLLM_")}
 
 
 def _model(words: Sequence[Word], scanned: Scan) -> str | None:
@@ -218,10 +243,16 @@ def _model(words: Sequence[Word], scanned: Scan) -> str | None:
     return None
 
 
-def _port(flags: Sequence[Flag]) -> int:
+def _port(flags: Sequence[Flag], container: Mapping[str, Any]) -> int:
+    """The port of --port; if that is out of sight, the one port the container declares; else vLLM's default."""
     found = winner(flags, "--port")
     if found is None:
         return DEFAULT_PORT
+    if found.opaque:
+        ports = container.get("ports")
+        declared = [p.get("containerPort") for p in ports if isinstance(p, Mapping)] if isinstance(ports, list) else []
+        if len(declared) == 1 and isinstance(declared[0], int):
+            return declared[0]
     port = _integer(found, suffixes=False)
     if not 0 < port < 65536:
         raise _unreadable(found)
@@ -241,17 +272,4 @@ def _is_multi_node(flags: Sequence[Flag], located: Located) -> bool:
     backend = winner(flags, "--distributed-executor-backend")
     if (nodes and nodes.value != "1") or (backend and backend.value == "ray"):
         return True
-    return any("LWS_LEADER_ADDRESS" in word.raw for word in located.words)
-
-
-def _version(image: str) -> str | None:
-    """vLLM's version if the tag says so; None for latest, digests, dates, vendors' own numbers and bundles."""
-    path, _, tag = image.split("@")[0].rpartition(":")
-    if not path or "/" in tag:
-        return None
-    if marked := re.search(r"vllm[_-]v?(\d+\.\d+\.\d+(?:\.post\d+)?)", tag):
-        return marked[1]
-    if _BUNDLES.search(path) or not _UPSTREAM.search(path):
-        return None
-    found = _VERSION.match(tag)
-    return found[1] if found else None
+    return located.cluster or any("LWS_LEADER_ADDRESS" in word.raw for word in located.words)

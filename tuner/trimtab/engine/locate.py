@@ -1,55 +1,91 @@
 """Find the container that runs vLLM and the words of its command line.
 
-In: a pod template. Out: `Located`: the container, the shape of its command line, its words and where the flags begin.
-An argv is matched, never text: sidecars carry `--engine vllm` and echo lines. Init containers count
-only as native sidecars.
+In: a pod template, and the files mounted into it where they are known. Out: `Located`: the container, the shape of its
+command line, its words and where new flags go. Init containers count only as native sidecars.
+Hazard: what cannot be read is refused with a reason; a container that is not vLLM at all is passed over.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from trimtab.engine import shell
-from trimtab.engine.flag_table import KINDS
-from trimtab.engine.flags import resolve
-from trimtab.engine.variables import environment, expand
+from trimtab.engine.config_file import config_path, config_words, insert_at
+from trimtab.engine.program import (
+    IN_SCRIPT,
+    Program,
+    basename,
+    find_program,
+    image_reason,
+    is_engine_image,
+    script_file,
+    script_of,
+)
+from trimtab.engine.script import Script, read_script
+from trimtab.engine.shell import ARGUMENTS, Context, Line, read_command, refused
+from trimtab.engine.variables import editable_entry, environment, expand, references
 from trimtab.engine.words import Where, Word
 from trimtab.errors import EngineNotFound, RewriteRefused
 
-#: image entrypoint with args; `vllm serve`; `python -m vllm...`; a script that is one simple command
+#: image entrypoint with args; `vllm serve`; `python -m vllm...`; a command inside a shell script
 Shape = Literal["image", "serve", "module", "shell"]
 Group = Literal["containers", "initContainers"]
+#: text of mounted files by absolute path in the container
+Files = Mapping[str, str]
+#: other commands of a script that make this pod one part of an engine
+_CLUSTER_WORDS = ("ray start", "LWS_LEADER_ADDRESS", "LWS_WORKER_INDEX", "RAY_ADDRESS")
+_SPLIT_SAFE = frozenset("'\"\\$`*?[]{}~#&;|<>()!\n")
 
-_SHELLS = frozenset({"sh", "bash", "dash", "ash"})
-_PYTHON = re.compile(r"python[0-9.]*")
-_SERVER_MODULE = "vllm.entrypoints.openai.api_server"
-_CLI_MODULES = frozenset({"vllm.entrypoints.cli.main", "vllm"})
-_INIT_PROCESSES = frozenset({"tini", "dumb-init"})
-_OTHER_COMMANDS = frozenset({"vllm", "bench", "launch", "chat", "complete", "run-batch", "collect-env", "sleep", "env"})
-_NOT_ENGINES = re.compile(r"router|proxy|exporter|gateway|sidecar|operator|bench|controller|client|webui|-ui\b|sim\b")
-_IN_SCRIPT = re.compile(r"(?:^|[\s;&|('\"/])vllm\s+serve\b|-m\s+vllm\.entrypoints\.openai\.api_server\b")
-#: flags other servers have too
-_COMMON = frozenset({"--host", "--port", "--config", "--log-level", "--model", "--api-key", "--seed", "--device"})
+
+@dataclass(frozen=True)
+class Place:
+    """A place in a script: behind the character before `end` of the text in `where[item]`."""
+
+    where: Where
+    item: int
+    end: int
 
 
 @dataclass(frozen=True)
 class Located:
-    """`words` is the whole command line; `first` is the index of its first word behind `vllm serve` or the module."""
+    """`words` is the whole command line; `first` is the index of its first word behind `vllm serve` or the module.
+
+    where: the list that new flags go to; append: where in a script, if they go into it, else None.
+    why: what showed that this container runs vLLM. program: how vLLM itself is started. features: of the script.
+    """
 
     container: Mapping[str, Any] = field(repr=False)
     group: Group
     index: int
     name: str
     shape: Shape
+    program: Literal["serve", "module"]
+    why: str
     where: Where
     words: tuple[Word, ...]
     first: int
+    append: Place | None = None
+    features: frozenset[str] = frozenset()
+    cluster: bool = False
 
 
-def locate(template: Mapping[str, Any], container: str | None = None) -> Located:
+@dataclass(frozen=True)
+class _Read:
+    """What a reader found: the shape's own part of `Located`."""
+
+    shape: Shape
+    program: Literal["serve", "module"]
+    why: str
+    where: Where
+    words: tuple[Word, ...]
+    first: int
+    append: Place | None = None
+    features: frozenset[str] = frozenset()
+    cluster: bool = False
+
+
+def locate(template: Mapping[str, Any], container: str | None = None, files: Files | None = None) -> Located:
     """The one engine container, or `container` by name.
 
     Raises `EngineNotFound` if no container or more than one runs vLLM, `RewriteRefused` if the one that does has a
@@ -64,7 +100,7 @@ def locate(template: Mapping[str, Any], container: str | None = None) -> Located
     refusals: list[RewriteRefused] = []
     for group, index, body in candidates:
         try:
-            located = _read_container(group, index, body)
+            located = _read_container(group, index, body, files or {}, named=container is not None)
         except RewriteRefused as refusal:
             refusals.append(refusal)
             continue
@@ -75,8 +111,21 @@ def locate(template: Mapping[str, Any], container: str | None = None) -> Located
     if refusals:
         raise refusals[0]
     if not found:
-        raise EngineNotFound("no container of the pod runs vLLM in a form that can be read")
+        raise _hidden(candidates) or EngineNotFound("no container of the pod runs vLLM in a form that can be read")
     return found[0]
+
+
+def _hidden(candidates: Sequence[tuple[Group, int, Mapping[str, Any]]]) -> RewriteRefused | None:
+    """A refusal where vLLM's image is started by something that is not in the manifest."""
+    for _, _, body in candidates:
+        words = (*_list_words(body, "command"), *_list_words(body, "args"))
+        if is_engine_image(str(body.get("image", ""))) and script_file(words) is not None:
+            return RewriteRefused(
+                "vLLM's image is started by a script or program whose text is not in the pod template",
+                hint="Give its ConfigMap too, start vLLM by command and args, or use mode Recommend.",
+                code="CommandOutOfSight",
+            )
+    return None
 
 
 def _candidates(template: Mapping[str, Any]) -> Iterator[tuple[Group, int, Mapping[str, Any]]]:
@@ -92,15 +141,27 @@ def _candidates(template: Mapping[str, Any]) -> Iterator[tuple[Group, int, Mappi
             yield "initContainers", index, body
 
 
-def _read_container(group: Group, index: int, body: Mapping[str, Any]) -> Located | None:
+def _read_container(group: Group, index: int, body: Mapping[str, Any], files: Files, *, named: bool) -> Located | None:
     words = (*_list_words(body, "command"), *_list_words(body, "args"))
-    name = str(body.get("name", ""))
-    for shape, reader in _READERS:
-        read = reader(body, words)
-        if read is not None:
-            line, first = read
-            return Located(body, group, index, name, shape, _appending_to(body, line, shape), line, first)
-    return None
+    read = _read_program(body, words) or _read_shell(body, words, files) or _read_image(body, words, named=named)
+    if read is None:
+        return None
+    read = _with_config(read, files)
+    return Located(
+        body, group, index, str(body.get("name", "")), read.shape, read.program, read.why, read.where, read.words,
+        read.first, read.append, read.features, read.cluster,
+    )  # fmt: skip
+
+
+def _with_config(read: _Read, files: Files) -> _Read:
+    """The words of the file behind --config, in the place where vLLM puts them."""
+    path = config_path(read.words, read.first)
+    if path is None or path not in files:
+        return read
+    added = config_words(files[path], path, read.program)
+    at = insert_at(read.words, read.first, read.program)
+    words = (*read.words[:at], *added, *read.words[at:])
+    return replace(read, words=words, features=read.features | {"config-file"})
 
 
 def _list_words(body: Mapping[str, Any], where: Where) -> tuple[Word, ...]:
@@ -118,135 +179,145 @@ def _list_words(body: Mapping[str, Any], where: Where) -> tuple[Word, ...]:
                 hint="Put numbers and booleans in args in quotes; Kubernetes takes only text there.",
             )
         expansion = expand(item, known)
-        words.append(Word(expansion.text, where, index, item, expansion.opaque, expansion.text != item))
+        variable = expansion.opaque or expansion.text != item
+        words.append(Word(expansion.text, where, index, item, expansion.opaque, "variable" if variable else "literal"))
     return tuple(words)
 
 
-def _appending_to(body: Mapping[str, Any], line: Sequence[Word], shape: Shape) -> Where:
-    if shape == "shell":
-        return line[0].where
+def _list_sink(body: Mapping[str, Any]) -> Where:
     return "args" if body.get("args") or not body.get("command") else "command"
 
 
-_Read = tuple[tuple[Word, ...], int] | None
+def _read_program(body: Mapping[str, Any], words: tuple[Word, ...]) -> _Read | None:
+    found = find_program(words)
+    if found is None:
+        return None
+    start = "vllm serve" if found.kind == "serve" else "python -m vllm's server module"
+    return _Read(found.kind, found.kind, f"its command line starts {start}", _list_sink(body), words, found.first)
 
 
-def _basename(text: str) -> str:
-    return text.rsplit("/", 1)[-1]
+def _read_image(body: Mapping[str, Any], words: tuple[Word, ...], *, named: bool) -> _Read | None:
+    reason = None if body.get("command") else image_reason(body, words, named=named)
+    return _Read("image", "serve", reason[0], "args", words, reason[1]) if reason else None
 
 
-def _program_end(words: Sequence[Word]) -> tuple[Literal["serve", "module"], int] | None:
-    """Which engine program `words` starts, and where its arguments begin."""
-    texts = [word.text for word in words]
-    if texts and _basename(texts[0]) in _INIT_PROCESSES:
-        stop = texts.index("--") + 1 if "--" in texts else 1
-        inner = _program_end(words[stop:])
-        return inner and (inner[0], inner[1] + stop)
-    if len(texts) >= 2 and _basename(texts[0]) == "vllm" and texts[1] == "serve":
-        return "serve", 2
-    if texts and _PYTHON.fullmatch(_basename(texts[0])):
-        return _python_program(texts)
-    return None
-
-
-def _python_program(texts: Sequence[str]) -> tuple[Literal["serve", "module"], int] | None:
-    at = 1
-    while at < len(texts) and re.fullmatch(r"-[uBEIsSO]+", texts[at]):
-        at += 1
-    rest = texts[at : at + 3]
-    if rest[:2] == ["-m", _SERVER_MODULE]:
-        return "module", at + 2
-    if len(rest) == 3 and rest[0] == "-m" and rest[1] in _CLI_MODULES and rest[2] == "serve":
-        return "serve", at + 3
-    if len(rest) >= 2 and rest[0].endswith("/vllm") and rest[1] == "serve":
-        return "serve", at + 2
-    return None
-
-
-def _read_program(program: str) -> Callable[[Mapping[str, Any], tuple[Word, ...]], _Read]:
-    def read(body: Mapping[str, Any], words: tuple[Word, ...]) -> _Read:
-        found = _program_end(words)
-        return (words, found[1]) if found and found[0] == program else None
-
+def _read_shell(body: Mapping[str, Any], words: tuple[Word, ...], files: Files) -> _Read | None:
+    """A script in the list, or one in a mounted file whose arguments are in the list."""
+    at = script_of(words)
+    if at is not None:
+        # behind `sh -c script` the next item is $0, and the arguments follow it
+        return _read_script(body, words[at].raw, words[at].where, words[at].item, words[at + 2 :], len(words) > at + 1)
+    at = script_file(words)
+    if at is None or words[at].text not in files:
+        return None
+    read = _read_script(body, files[words[at].text], "file", 0, words[at + 1 :], True)
+    if read is None:
+        return None
+    if "arguments" not in read.features:
+        raise RewriteRefused(
+            f"the flags stand in {words[at].text}, a mounted script that other Deployments may share",
+            hint='End the script with exec vllm serve "$@" and put the flags into args, or edit its ConfigMap.',
+            code="CommandOutOfSight",
+        )
     return read
 
 
-def _read_image(body: Mapping[str, Any], words: tuple[Word, ...]) -> _Read:
-    if body.get("command"):
+def _read_script(
+    body: Mapping[str, Any], text: str, where: Where, item: int, arguments: tuple[Word, ...], named: bool
+) -> _Read | None:
+    script = read_script(text)
+    starts = [c for c in script.commands if IN_SCRIPT.search(text[c.start : c.end]) or "vllm" in text[c.start : c.end]]
+    context = _context(body, script)
+    engines: list[tuple[Line, Program, str]] = []
+    unread: RewriteRefused | None = None
+    for command in starts:
+        try:
+            line = read_command(text, command.start, context, where, item)
+        except RewriteRefused as refusal:
+            unread = unread or (refusal if IN_SCRIPT.search(text[command.start : command.end]) else None)
+            continue
+        found = find_program(line.words)
+        if found is not None:
+            engines.append((line, found, command.trouble))
+    if not engines:
+        _refuse_unread(text, script, unread)
         return None
-    serve = bool(words) and words[0].text == "serve"
-    if _engine_image(str(body.get("image", ""))):
-        return (words, 1 if serve else 0) if serve or _engine_arguments(words) else None
-    if serve and len(words) > 1 and any(_distinctive(word.text) for word in words[1:]):
-        return words, 1
-    return None
+    if len(engines) > 1:
+        raise refused(f"{len(engines)} commands that start vLLM", "SeveralEngines")
+    if script.broken:
+        raise refused(f"a syntax error in line {script.broken}")
+    line, program, trouble = engines[0]
+    if trouble:
+        raise refused(f"vLLM {trouble}", "BackgroundJob" if "background" in trouble else "ScriptNotReadable")
+    cluster = any(word in text for word in _CLUSTER_WORDS)
+    end = Place(where, item, line.end)
+    read = _Read("shell", program.kind, "a script starts vLLM", where, line.words, program.first, end, script.features)
+    return _with_arguments(body, script, replace(read, cluster=cluster), arguments, named)
 
 
-def _engine_arguments(words: Sequence[Word]) -> bool:
-    """Flags, or a model and flags: not another program or another subcommand."""
-    if not words or words[0].text.startswith("-"):
-        return True
-    first = _basename(words[0].text)
-    if first in _SHELLS | _INIT_PROCESSES | _OTHER_COMMANDS or _PYTHON.fullmatch(first):
-        return False
-    return len(words) == 1 or words[1].text.startswith("-")
+def _refuse_unread(text: str, script: Script, unread: RewriteRefused | None) -> None:
+    if not IN_SCRIPT.search(text):
+        return
+    if unread is not None:
+        raise unread
+    if any(c.name == "eval" for c in script.commands):
+        raise refused("vLLM inside eval", "Eval")
+    if "heredoc" in script.features:
+        raise refused("vLLM inside a here-document", "CommandOutOfSight")
+    if script.broken:
+        raise refused(f"a syntax error in line {script.broken}")
+    if any(basename(c.name) in {"sh", "bash", "dash", "ash", "ssh", "xargs", "su"} for c in script.commands):
+        raise refused("vLLM inside another shell", "CommandOutOfSight")
 
 
-def _engine_image(image: str) -> bool:
-    base = _basename(image.split("@")[0]).split(":")[0]
-    return "vllm" in base and not _NOT_ENGINES.search(base)
+def _with_arguments(
+    body: Mapping[str, Any], script: Script, read: _Read, arguments: tuple[Word, ...], named: bool
+) -> _Read:
+    """The command with the items of the list in the place of `"$@"`, if it has one."""
+    line = read.words
+    here = [i for i, word in enumerate(line) if word.raw == '"$@"' and word.text == ARGUMENTS]
+    if not here:
+        return read
+    if here != [len(line) - 1]:
+        raise refused('"$@" that is not the last argument', "ArgumentsOutOfSight")
+    if script.positional:
+        raise refused('commands that change "$@"', "ArgumentsOutOfSight")
+    if not named:
+        raise RewriteRefused(
+            'the script passes "$@" on, and no item behind it is there to be $0',
+            hint="Add an item -- behind the script; the arguments follow it.",
+            code="ArgumentsOutOfSight",
+        )
+    words = (*line[:-1], *arguments)
+    return replace(read, words=words, where=_list_sink(body), append=None, features=script.features | {"arguments"})
 
 
-def _distinctive(text: str) -> bool:
-    """A flag that vLLM has and other servers do not."""
-    spelling = text.split("=")[0]
-    if not spelling.startswith("--"):
-        return False
-    try:
-        name = resolve(spelling).name
-    except RewriteRefused:
-        return True
-    return name in KINDS and name not in _COMMON
+def _context(body: Mapping[str, Any], script: Script) -> Context:
+    kubelet = environment(body)
+    hidden = script.unsure
+    shell = {name: (None if hidden else value) for name, value in kubelet.items()} | dict(script.assigned)
+    from_elsewhere = bool(body.get("envFrom")) or hidden
+
+    def fields(name: str) -> tuple[Word, ...] | None:
+        return None if hidden or name in script.assigned else _fields(body, name)
+
+    def defaults(name: str) -> bool:
+        return not from_elsewhere and name not in shell
+
+    return Context(kubelet, shell, script.spans, fields, defaults)
 
 
-def _read_shell(body: Mapping[str, Any], words: tuple[Word, ...]) -> _Read:
-    script = _script(words)
-    if script is None:
+def _fields(body: Mapping[str, Any], name: str) -> tuple[Word, ...] | None:
+    """The words of a variable's value that the shell splits, each with its place in the value."""
+    entry = editable_entry(body, name)
+    if entry is None or not _SPLIT_SAFE.isdisjoint(entry[1]):
         return None
-    try:
-        line = shell.split(script.raw, environment(body), script.where, script.item)
-    except RewriteRefused:
-        if _IN_SCRIPT.search(script.raw):
-            raise
-        return None
-    start = 0
-    while start < len(line) and re.match(r"[A-Za-z_][A-Za-z0-9_]*=", line[start].text):
-        start += 1
-    if start < len(line) and line[start].text == "exec":
-        start += 1
-    found = _program_end(line[start:])
-    return (line, start + found[1]) if found else None
-
-
-def _script(words: Sequence[Word]) -> Word | None:
-    """The script of `sh -c script`, with the flags people use (-ec, -lc, -euo pipefail -c)."""
-    if not words or _basename(words[0].text) not in _SHELLS:
-        return None
-    at = 1
-    while at < len(words) and words[at].text.startswith("-"):
-        option = words[at].text
-        if option.startswith("--"):
-            at += 1
-        elif "c" in option:
-            return words[at + 1] if at + 1 < len(words) else None
-        else:
-            at += 2 if option.endswith("o") else 1
-    return None
-
-
-_READERS: tuple[tuple[Shape, Callable[[Mapping[str, Any], tuple[Word, ...]], _Read]], ...] = (
-    ("serve", _read_program("serve")),
-    ("module", _read_program("module")),
-    ("shell", _read_shell),
-    ("image", _read_image),
-)
+    index, value = entry
+    shared = references(body, name) > 1
+    words: list[Word] = []
+    at = 0
+    for text in value.split():
+        start = value.index(text, at)
+        words.append(Word(text, "env", index, text, start=start, end=start + len(text), before=at, shared=shared))
+        at = start + len(text)
+    return tuple(words)

@@ -1,6 +1,7 @@
 """The difference of two pod templates for a person or a program to apply.
 
-`json_patch` is minimal: items of the one container's list, each tested before it is replaced. `paste_ready` is text
+`json_patch` is minimal: items of the one container's lists or values of its variables, each tested before it is
+replaced. `paste_ready` is text
 for a terminal: hostile text in args stays data in every shell, and API keys are not shown.
 """
 
@@ -32,7 +33,8 @@ def json_patch(
     """JSON-patch operations (RFC 6902) from one template to the other; empty if they are equal.
 
     The container's name and every replaced or removed item are tested first, so that a list someone else edited
-    meanwhile is left alone. Raises `InputError` if anything but one container's command and args differs.
+    meanwhile is left alone. Raises `InputError` if anything but one container's command, args and values of env
+    differs.
     """
     found = list(_changed(template_before, template_after))
     if not found:
@@ -46,14 +48,29 @@ def json_patch(
         operations.append({"op": "test", "path": f"{base}/name", "value": before["name"]})
     for where in _LISTS:
         operations += _list_operations(f"{base}/{where}", before.get(where), after.get(where))
+    for at, old, new in _variables(before, after):
+        path = f"{base}/env/{at}"
+        operations += [
+            {"op": "test", "path": f"{path}/name", "value": old["name"]},
+            {"op": "test", "path": f"{path}/value", "value": old["value"]},
+            {"op": "replace", "path": f"{path}/value", "value": new["value"]},
+        ]
     return operations
+
+
+def _variables(
+    before: Mapping[str, Any], after: Mapping[str, Any]
+) -> Iterator[tuple[int, Mapping[str, Any], Mapping[str, Any]]]:
+    """Entries of env whose value differs, with their index."""
+    pairs = zip(before.get("env") or (), after.get("env") or (), strict=True)
+    yield from ((at, old, new) for at, (old, new) in enumerate(pairs) if old != new)
 
 
 def _changed(
     before: Mapping[str, Any], after: Mapping[str, Any]
 ) -> Iterator[tuple[str, int, Mapping[str, Any], Mapping[str, Any]]]:
     if _without_lists(before) != _without_lists(after):
-        raise InputError("template_after", "differs in more than command and args", "Change only those.")
+        raise InputError("template_after", "differs in more than command, args and values of env", "Change only those.")
     for group in ("containers", "initContainers"):
         pairs = zip(before["spec"].get(group) or (), after["spec"].get(group) or (), strict=True)
         for index, (old, new) in enumerate(pairs):
@@ -66,13 +83,20 @@ def _without_lists(template: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(spec, Mapping):
         raise InputError("template", "has no spec", "Give a Deployment's spec.template.")
     stripped = {
-        group: [
-            {k: v for k, v in c.items() if k not in _LISTS} if isinstance(c, Mapping) else c
-            for c in spec.get(group) or ()
-        ]
+        group: [_without(c) if isinstance(c, Mapping) else c for c in spec.get(group) or ()]
         for group in ("containers", "initContainers")
     }
     return {**template, "spec": {**spec, **stripped}}
+
+
+def _without(container: Mapping[str, Any]) -> dict[str, Any]:
+    """The container without its lists and without the literal values of its variables."""
+    bare = {k: v for k, v in container.items() if k not in _LISTS}
+    if isinstance(bare.get("env"), list):
+        bare["env"] = [
+            {**e, "value": ""} if isinstance(e, Mapping) and isinstance(e.get("value"), str) else e for e in bare["env"]
+        ]
+    return bare
 
 
 def _list_operations(path: str, before: Sequence[str] | None, after: Sequence[str] | None) -> list[Operation]:
@@ -135,17 +159,25 @@ def patch_command(before: Mapping[str, Any], after: Mapping[str, Any], name: str
 
 
 def snippet(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """YAML of the changed container's command and args as they will be, API keys masked; empty if nothing changes."""
+    """YAML of the changed container's command, args and changed variables as they will be, API keys masked; empty if
+    nothing changes.
+    """
     changed = next(iter(_changed(before, after)), None)
     if changed is None:
         return ""
-    container = changed[3]
+    old, container = changed[2:]
     secrets = _secrets(before, container.get("name")) | _secrets(after, container.get("name"))
     lines: list[str] = []
     for where in _LISTS:
         if container.get(where):
             lines.append(f"{where}:")
             lines += [f"- {_harmless(_masked(item, secrets))}" for item in container[where]]
+    variables = [new for _, _, new in _variables(old, container)]
+    if variables:
+        lines.append("env:")
+        for entry in variables:
+            lines.append(f"- name: {_harmless(str(entry['name']))}")
+            lines.append(f"  value: {_harmless(_masked(entry['value'], secrets))}")
     return "\n".join(lines) + "\n"
 
 

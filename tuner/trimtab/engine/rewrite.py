@@ -17,36 +17,61 @@ from trimtab.engine.command import describe, generation_members, generation_rest
 from trimtab.engine.constraints import check_configuration
 from trimtab.engine.edits import Edits, apply_to_container
 from trimtab.engine.flags import Flag, Scan, scan
-from trimtab.engine.locate import Located, locate
+from trimtab.engine.locate import Files, Located, locate
 from trimtab.engine.settings import SEARCHED, SETTINGS, Configuration, Value
 from trimtab.engine.values import KEY, Splice, drop_tokens, set_tokens
 from trimtab.errors import RewriteRefused
 
 
 def rewrite(
-    template: Mapping[str, Any], changes: Mapping[str, Value | None], container: str | None = None
+    template: Mapping[str, Any],
+    changes: Mapping[str, Value | None],
+    container: str | None = None,
+    files: Files | None = None,
 ) -> dict[str, Any]:
     """A copy of `template` in which exactly `changes` differ.
 
+    files: see `parse_template`.
     Raises `InputError` for an unknown setting, a value out of range or settings that exclude each other;
-    `EngineNotFound`;     `RewriteRefused` where the command line cannot be edited safely.
+    `EngineNotFound`; `RewriteRefused` where the command line cannot be edited safely.
     """
     Configuration.of(changes)
-    located = locate(template, container)
+    located = locate(template, container, files)
     scanned = scan(located.words, located.first)
-    before = describe(located, scanned)
+    before = describe(located, scanned, template)
     if before.multi_node:
-        raise RewriteRefused("several pods make one engine, so one pod cannot be changed alone")
-    wanted = before.configuration({*SEARCHED, *changes}).with_(changes)
+        raise RewriteRefused(
+            "several pods or nodes make one engine, so one pod cannot be changed alone",
+            hint="Change all of its pods together in their own source; Trimtab tunes engines of one pod.",
+            code="MultiNode",
+        )
+    kept = {n: v for n, v in before.in_sight().items() if n not in changes}
+    needed = before.configuration(set(SEARCHED) - set(changes))
+    wanted = Configuration.of({**kept, **needed, **changes})
     check_configuration(wanted)
     edits = Edits()
     for name, value in sorted(changes.items()):
-        if setting_value(scanned.flags, name) != value:
+        if not _is_set(scanned, name, value):
             edits = edits.plus(_edits(located, scanned, name, value))
     written = copy.deepcopy(dict(template))
     written["spec"][located.group][located.index] = copy.deepcopy(apply_to_container(located, edits))
-    _verify(written, located, scanned, set(changes), wanted)
+    _verify(written, located, scanned, set(changes), wanted, files)
     return written
+
+
+def _is_set(scanned: Scan, name: str, value: Value | None) -> bool:
+    """Whether nothing is to be done. A value from a variable out of sight is not known to be right."""
+    try:
+        return setting_value(scanned.flags, name) == value
+    except RewriteRefused:
+        if name == KEY or value is None or not _replaceable(scanned, name):
+            raise
+        return False
+
+
+def _replaceable(scanned: Scan, name: str) -> bool:
+    found = winner(scanned.flags, SETTINGS[name].flag)
+    return found is not None and found.opaque and not found.path and SETTINGS[name].kind != "boolean"
 
 
 def _edits(located: Located, scanned: Scan, name: str, value: Value | None) -> Edits:
@@ -57,10 +82,20 @@ def _edits(located: Located, scanned: Scan, name: str, value: Value | None) -> E
     if value is None:
         return _removal(f for f in scanned.flags if f.name == flag)
     if isinstance(value, bool):
-        return _boolean_edit(scanned, flag, found, value)
-    if found is None:
-        return Edits(appended=(_spelled(scanned, flag, str(value)),))
-    return _value_edit(found, Splice(0, len(found.value or ""), str(value)))
+        return _boolean_edit(located, scanned, flag, found, value)
+    if found is None or located.words[found.value_positions[0]].where == "file":
+        return Edits(appended=(_spelled(scanned, flag, _text(value)),))
+    return _value_edit(found, Splice(0, _value_length(located, found), _text(value)))
+
+
+def _text(value: Value) -> str:
+    return repr(value) if isinstance(value, float) else str(value)
+
+
+def _value_length(located: Located, flag: Flag) -> int:
+    """Characters of the value in its word, a reference to a variable being as long as it is written."""
+    text = located.words[flag.value_positions[0]].text
+    return len(text) - (len(flag.spelling) + 1 if flag.joined else 0)
 
 
 def _removal(flags: Any) -> Edits:
@@ -76,8 +111,8 @@ def _value_edit(flag: Flag, splice: Splice) -> Edits:
     )
 
 
-def _boolean_edit(scanned: Scan, flag: str, found: Flag | None, value: bool) -> Edits:
-    if found is None:
+def _boolean_edit(located: Located, scanned: Scan, flag: str, found: Flag | None, value: bool) -> Edits:
+    if found is None or located.words[found.position].where == "file":
         word = flag if value else f"--no-{flag[2:]}"
         return Edits(appended=((word.replace("_", "-") if not _underscores(scanned) else _underscored(word),),))
     if value:
@@ -137,10 +172,17 @@ def _residue(located: Located, scanned: Scan, changed: set[str]) -> tuple[object
 
 
 def _verify(
-    written: Mapping[str, Any], before: Located, scanned: Scan, changed: set[str], wanted: Configuration
+    written: Mapping[str, Any],
+    before: Located,
+    scanned: Scan,
+    changed: set[str],
+    wanted: Configuration,
+    files: Files | None,
 ) -> None:
-    after = locate(written, before.name or None)
+    after = locate(written, before.name or None, files)
     rescanned = scan(after.words, after.first)
     same = _residue(before, scanned, changed) == _residue(after, rescanned, changed)
-    if not same or describe(after, rescanned).configuration({*SEARCHED, *changed}) != wanted:
-        raise RewriteRefused("the edited command line does not read back as wanted, so it was not used")
+    if not same or describe(after, rescanned, written).in_sight() != wanted:
+        raise RewriteRefused(
+            "the edited command line does not read back as wanted, so it was not used", code="NotReadBack"
+        )

@@ -7,7 +7,8 @@ Hazard: values by `valueFrom`, `envFrom` and Service links are not in the templa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,20 +24,39 @@ class Expansion:
     opaque: bool
 
 
-def environment(container: Mapping[str, Any]) -> dict[str, str | None]:
-    """The container's variables in order, each literal expanded with those before it."""
-    known: dict[str, str | None] = {}
-    entries = container.get("env")
-    for entry in entries if isinstance(entries, list) else []:
+def entries(container: Mapping[str, Any]) -> Iterator[tuple[int, str, str | None]]:
+    """(index, name, raw value) of each readable entry of `env`; the value is None where it is out of sight."""
+    listed = container.get("env")
+    for index, entry in enumerate(listed if isinstance(listed, list) else []):
         if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
             continue
         value = entry.get("value", "")
-        if "valueFrom" in entry or not isinstance(value, str):
-            known[entry["name"]] = None
-            continue
-        expansion = expand(value, known)
-        known[entry["name"]] = None if expansion.opaque else expansion.text
+        yield index, entry["name"], None if "valueFrom" in entry or not isinstance(value, str) else value
+
+
+def environment(container: Mapping[str, Any]) -> dict[str, str | None]:
+    """The container's variables in order, each literal expanded with those before it."""
+    known: dict[str, str | None] = {}
+    for _, name, value in entries(container):
+        expansion = None if value is None else expand(value, known)
+        known[name] = None if expansion is None or expansion.opaque else expansion.text
     return known
+
+
+def editable_entry(container: Mapping[str, Any], name: str) -> tuple[int, str] | None:
+    """Index and value of the one literal entry of that name, if the value has no references of its own."""
+    found = [(index, value) for index, entry, value in entries(container) if entry == name]
+    if len(found) != 1 or found[0][1] is None or "$" in found[0][1]:
+        return None
+    return found[0][0], found[0][1]
+
+
+def references(container: Mapping[str, Any], name: str) -> int:
+    """How often command, args and env mention the variable."""
+    pattern = re.compile(rf"\$(?:\(|\{{)?{re.escape(name)}(?![A-Za-z0-9_])")
+    texts = [i for where in ("command", "args") for i in container.get(where) or () if isinstance(i, str)]
+    texts += [value for _, _, value in entries(container) if value is not None]
+    return sum(len(pattern.findall(text)) for text in texts)
 
 
 def expand(text: str, known: Environment) -> Expansion:
