@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import fields
 
 import pytest
-from metric_texts import counter, histogram, http, line, samples, success, text
+from metric_texts import ENGINE, counter, histogram, http, line, samples, success, text
 
+from trimtab.judge.windows import join
 from trimtab.observe.mapping import fleet, has_gap, observe
-from trimtab.observe.metrics import COUNTERS, GAUGES, HISTOGRAMS
-from trimtab.observe.observation import Observation
+from trimtab.observe.metrics import CACHE_FIELDS, COUNTERS, GAUGES, HISTOGRAMS, sources
+from trimtab.observe.observation import Observation, combine
 from trimtab.observe.samples import Samples
 
 
@@ -174,7 +175,8 @@ def test_histograms_of_several_engines_are_merged_and_counters_added() -> None:
     got = seen((0.0, at(1)), (60.0, at(11)))
     assert got.ttft_seconds is not None
     assert (got.ttft_seconds.counts, got.ttft_seconds.sum) == ((20, 40, 60), 20)
-    assert (got.generated_tokens, got.running, got.kv_capacity_tokens) == (140, 4, 320)
+    assert (got.generated_tokens, got.running) == (140, 4)
+    assert (got.num_gpu_blocks, got.kv_capacity_tokens) == (10, 160), "vLLM writes the sum of all engines on each"
     assert (got.kv_usage, got.kv_usage_max) == (pytest.approx(0.4), pytest.approx(0.6))
 
 
@@ -269,6 +271,57 @@ def test_a_gap_is_the_age_of_the_newest_sample() -> None:
     assert has_gap(Samples({"p": {}}), "p", 100.0, 1e9)
 
 
-def test_every_table_entry_is_a_field_of_observation() -> None:
-    names = {f.name for f in fields(Observation)}
-    assert {*COUNTERS, *GAUGES, *HISTOGRAMS} <= names
+def test_every_field_of_observation_says_where_it_is_read() -> None:
+    names = {f.name for f in fields(Observation)} - {"pods", "window_seconds"}
+    assert {*COUNTERS, *GAUGES, *HISTOGRAMS, *CACHE_FIELDS} <= names
+    assert all(sources(name) for name in names)
+
+
+def test_waiting_requests_are_told_apart_by_reason_and_prompt_tokens_by_source() -> None:
+    def at(n: float) -> str:
+        by_source = {"local_compute": 6, "local_cache_hit": 3, "external_kv_transfer": 1}
+        return text(
+            line("vllm:num_requests_waiting_by_reason", 5, f'{ENGINE},reason="capacity"'),
+            line("vllm:num_requests_waiting_by_reason", 2, f'{ENGINE},reason="deferred"'),
+            *(
+                line("vllm:prompt_tokens_by_source_total", k * n, f'{ENGINE},source="{s}"')
+                for s, k in by_source.items()
+            ),
+            line("vllm:admission_rejections_total", n, 'model_name="m",reason="max_num_queued_reqs"'),
+            line("vllm:admission_rejections_total", 2 * n, 'model_name="m",reason="max_num_queued_tokens"'),
+            line("vllm:iteration_tokens_total_count", 100 * n),
+            line("vllm:request_params_n_sum", 4 * n),
+        )
+
+    got = seen((0.0, at(1)), (60.0, at(11)))
+    assert (got.waiting_capacity, got.waiting_deferred) == (5, 2)
+    assert (got.prompt_tokens_computed, got.prompt_tokens_cached, got.prompt_tokens_transferred) == (60, 30, 10)
+    assert (got.admission_rejections, got.engine_steps, got.requested_sequences) == (30, 1000, 40)
+
+
+@pytest.mark.parametrize(("stated", "on"), [("True", True), ("False", False), ("None", None)])
+def test_prefix_caching_is_what_the_engine_says(stated: str, on: bool | None) -> None:
+    labels = f'engine="0",block_size="16",enable_prefix_caching="{stated}",num_gpu_blocks="7"'
+    got = seen((1.0, text(line("vllm:cache_config_info", 1, labels))))
+    assert (got.prefix_caching, got.num_gpu_blocks, got.block_size_tokens) == (on, 7, 16)
+
+
+def test_per_engine_cache_sizes_are_added() -> None:
+    info = [
+        line(
+            "vllm:cache_config_info", 1, f'engine="{i}",num_gpu_blocks="20",block_size="16",kv_cache_size_tokens="150"'
+        )
+        for i in range(2)
+    ]
+    assert seen((1.0, text(*info))).kv_capacity_tokens == 300
+
+
+def test_pods_that_disagree_about_their_configuration_leave_it_unknown() -> None:
+    def pod(stated: str) -> Observation:
+        return seen((1.0, text(line("vllm:cache_config_info", 1, f'block_size="16",enable_prefix_caching="{stated}"'))))
+
+    same, mixed = combine([pod("True"), pod("True")]), combine([pod("True"), pod("False")])
+    assert same is not None and mixed is not None
+    assert (same.prefix_caching, mixed.prefix_caching, mixed.block_size_tokens) == (True, None, 16)
+    later = join(pod("True"), pod("True"))
+    assert (later.prefix_caching, later.block_size_tokens) == (True, 16)

@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 
-from trimtab.observe.observation import Histogram, Observation, merge
+from trimtab.observe.observation import AVERAGED, CONSTANT, HIGHEST, Histogram, Observation, agreed, merge
 
 #: finished requests per pod, averaged over the arms, that make a window; thinner neighbours are joined
 MIN_FINISHED_PER_WINDOW = 8.0
-
-#: time averages: joined by weight of seconds. kv_usage_max is a maximum; everything else numeric is an increase and
-#: is summed
-_AVERAGES = frozenset({"running", "waiting", "kv_usage", "kv_capacity_tokens"})
 
 
 @dataclass(frozen=True)
@@ -39,9 +35,11 @@ def join(first: Observation, second: Observation) -> Observation:
             out[name] = merge([a, b])
         elif a is None or b is None:
             out[name] = None
-        elif name == "kv_usage_max":
+        elif name in CONSTANT:
+            out[name] = agreed((a, b))
+        elif name in HIGHEST:
             out[name] = max(a, b)
-        elif name in _AVERAGES:
+        elif name in AVERAGED:
             out[name] = (a * first.window_seconds + b * second.window_seconds) / seconds if seconds > 0 else a
         else:
             out[name] = a + b

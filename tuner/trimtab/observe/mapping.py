@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trimtab.observe.increase import Timeline, increase, time_average, timeline, total
-from trimtab.observe.metrics import CACHE_CONFIG, COUNTERS, GAUGES, HISTOGRAMS, HTTP_REQUESTS, INFERENCE_HANDLERS
+from trimtab.observe.metrics import CACHE_CONFIG, COUNTERS, GAUGES, HISTOGRAMS, HTTP_REQUESTS, INFERENCE_HANDLERS, Rule
 from trimtab.observe.observation import Histogram, Observation, combine, merge
 from trimtab.observe.samples import Points, Samples, SeriesKey
 
@@ -70,7 +70,8 @@ def observe(samples: Samples, pod: str, start: float, end: float) -> Observation
     if counts["requests"] is None:
         counts["requests"] = total((counts["finished"], counts["engine_aborts"], counts["engine_errors"]))
     shapes = {name: _histogram(view, names) for name, names in HISTOGRAMS.items()}
-    known: dict[str, Any] = {**counts, **shapes, **_gauges(view)}  # the tables' keys are fields of Observation
+    # the tables' keys are fields of Observation
+    known: dict[str, Any] = {**counts, **shapes, **_gauges(view), **_cache_config(view)}
     return Observation(pods=1, window_seconds=line.seconds, **known)
 
 
@@ -131,20 +132,19 @@ def _http(view: _View) -> dict[str, float | None]:
 
 def _gauges(view: _View) -> dict[str, float | None]:
     """Engines of one pod: requests are added, KV use is averaged (adding percentages is a known mistake)."""
-    averages = {name: _averages(view, names) for name, names in GAUGES.items()}
-    usage = (value for s in view.first(GAUGES["kv_usage"]) for _, value in view.inside(s))
+    averages = {name: _averages(view, rule) for name, rule in GAUGES.items()}
+    usages = averages.pop("kv_usage")
+    highest = (value for s in view.first(GAUGES["kv_usage"].names) for _, value in view.inside(s))
     return {
-        "running": math.fsum(averages["running"]) if averages["running"] else None,
-        "waiting": math.fsum(averages["waiting"]) if averages["waiting"] else None,
-        "kv_usage": math.fsum(averages["kv_usage"]) / len(averages["kv_usage"]) if averages["kv_usage"] else None,
-        "kv_usage_max": max(usage, default=None),
-        "kv_capacity_tokens": _kv_capacity(view),
+        **{name: math.fsum(parts) if parts else None for name, parts in averages.items()},
+        "kv_usage": math.fsum(usages) / len(usages) if usages else None,
+        "kv_usage_max": max(highest, default=None),
     }
 
 
-def _averages(view: _View, names: Sequence[str]) -> list[float]:
+def _averages(view: _View, rule: Rule) -> list[float]:
     """The time average of each series (one per engine of a data-parallel pod)."""
-    averages = (time_average(view.inside(s)) for s in view.first(names))
+    averages = (time_average(view.inside(s)) for s in view.first(rule.names) if rule.selects(s.labels))
     return [a for a in averages if a is not None]
 
 
@@ -183,27 +183,40 @@ def _one_histogram(buckets: Mapping[float, float | None], total_sum: float | Non
     return Histogram(tuple(bounds), tuple(counts), total_sum)
 
 
-def _kv_capacity(view: _View) -> float | None:
-    """KV tokens of the pod: per engine the newest cache_config_info (a restart makes a new series), engines added.
+def _cache_config(view: _View) -> dict[str, float | bool | None]:
+    """What the labels of cache_config_info say: per engine the newest series (a restart makes a new one).
 
-    `kv_cache_size_tokens` is what the engine really has (hybrid models, context parallelism); blocks * block size is
-    the fallback.
+    `kv_cache_size_tokens` (vLLM 0.24) is what one engine really has (hybrid models, context parallelism): engines are
+    added. Blocks times block size is the fallback. `num_gpu_blocks` is the sum over the engines of the process, and
+    each engine's series carries that sum (v1/engine/core_client.py): the largest one counts, they are not added.
     """
     newest: dict[str, _Series] = {}
     for s in view.first((CACHE_CONFIG,)):
         engine = s.labels.get("engine", "")
         if engine not in newest or s.points[-1] > newest[engine].points[-1]:
             newest[engine] = s
-    sizes = [_capacity(s.labels) for s in newest.values()]
-    return total(sizes) if sizes else None
+    labels = [s.labels for s in newest.values()]
+    blocks = max(_each(labels, "num_gpu_blocks"), default=None)
+    sizes = set(_each(labels, "block_size"))
+    size = sizes.pop() if len(sizes) == 1 else None
+    real = _each(labels, "kv_cache_size_tokens")
+    stated = {text for one in labels if (text := one.get("enable_prefix_caching", "").lower()) in ("true", "false")}
+    return {
+        "kv_capacity_tokens": _capacity(real if len(real) == len(labels) else [], blocks, size),
+        "num_gpu_blocks": blocks,
+        "block_size_tokens": size,
+        "prefix_caching": stated == {"true"} if len(stated) == 1 else None,
+    }
 
 
-def _capacity(labels: Labels) -> float | None:
-    real = _positive(labels.get("kv_cache_size_tokens"))
-    if real is not None:
-        return real
-    blocks, size = _positive(labels.get("num_gpu_blocks")), _positive(labels.get("block_size"))
+def _capacity(real: Sequence[float], blocks: float | None, size: float | None) -> float | None:
+    if real:
+        return math.fsum(real)
     return blocks * size if blocks is not None and size is not None else None
+
+
+def _each(labels: Iterable[Labels], name: str) -> list[float]:
+    return [value for one in labels if (value := _positive(one.get(name))) is not None]
 
 
 def _positive(text: str | None) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -120,6 +121,27 @@ class Observation:
     output_length: Histogram | None = None
     #: HTTP answers with a 4xx status, among `requests`: refused before the engine saw them (bad input, full queue)
     http_rejected: float | None = None
+    #: requests refused by --max-num-queued-reqs or --max-num-queued-tokens (vLLM 0.32)
+    admission_rejections: float | None = None
+    #: engine steps with output (iteration_tokens_total_count): the heartbeat; 0 while `running` > 0 is a hang
+    engine_steps: float | None = None
+    #: prompt_tokens by where they came from (vLLM 0.16)
+    prompt_tokens_computed: float | None = None
+    prompt_tokens_cached: float | None = None
+    prompt_tokens_transferred: float | None = None
+    #: sum of n, the samples asked for, over finished requests
+    requested_sequences: float | None = None
+    #: `waiting` by reason (vLLM 0.20): for slots, KV blocks or the step's budget; and for anything else
+    waiting_capacity: float | None = None
+    waiting_deferred: float | None = None
+    #: requests whose blocks the v0 engine moved to CPU memory
+    swapped: float | None = None
+    prefill_seconds: Histogram | None = None
+    decode_seconds: Histogram | None = None
+    #: labels of cache_config_info: KV blocks of one pod, tokens in a block, whether prefix caching is on
+    num_gpu_blocks: float | None = None
+    block_size_tokens: float | None = None
+    prefix_caching: bool | None = None
 
     # --- rates and ratios; None when what they need is unknown -------------------------------------------------------
     def _rate(self, value: float | None) -> float | None:
@@ -204,8 +226,22 @@ def ratio(part: float | None, whole: float | None) -> float | None:
     return part / whole if part is not None and whole is not None and whole > 0 else None
 
 
-#: gauges are averaged over pods; everything else numeric is summed
-_AVERAGED = frozenset({"running", "waiting", "kv_usage", "kv_capacity_tokens"})
+#: averages: over pods, and over time where windows are joined. Everything numeric in none of these sets is summed
+AVERAGED = frozenset(
+    {
+        "running", "waiting", "waiting_capacity", "waiting_deferred", "swapped", "kv_usage", "kv_capacity_tokens",
+        "num_gpu_blocks",
+    }
+)  # fmt: skip
+HIGHEST = frozenset({"kv_usage_max"})
+#: configuration: known only where all agree
+CONSTANT = frozenset({"block_size_tokens", "prefix_caching"})
+
+
+def agreed(values: Iterable[object]) -> object:
+    """The value that all share, or None."""
+    first, *rest = values
+    return first if all(v == first for v in rest) else None
 
 
 def combine(observations: Sequence[Observation]) -> Observation | None:
@@ -219,18 +255,18 @@ def combine(observations: Sequence[Observation]) -> Observation | None:
         "pods": sum(o.pods for o in observations),
         "window_seconds": sum(o.window_seconds for o in observations) / len(observations),
     }
-    for f in fields(Observation):
-        if f.name in out:
-            continue
-        values = [getattr(o, f.name) for o in observations]
-        if any(v is None for v in values):
-            out[f.name] = None
-        elif isinstance(values[0], Histogram):
-            out[f.name] = merge(values)
-        elif f.name == "kv_usage_max":
-            out[f.name] = max(values)
-        elif f.name in _AVERAGED:
-            out[f.name] = sum(values) / len(values)
-        else:
-            out[f.name] = sum(values)
+    for name in (f.name for f in fields(Observation) if f.name not in out):
+        out[name] = _combined(name, [getattr(o, name) for o in observations])
     return Observation(**out)  # type: ignore[arg-type]
+
+
+def _combined(name: str, values: Sequence[Any]) -> object:
+    if any(v is None for v in values):
+        return None
+    if isinstance(values[0], Histogram):
+        return merge(values)
+    if name in CONSTANT:
+        return agreed(values)
+    if name in HIGHEST:
+        return max(values)
+    return sum(values) / len(values) if name in AVERAGED else sum(values)
