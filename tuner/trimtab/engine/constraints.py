@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from trimtab.engine.settings import Configuration
+from trimtab.engine.tunables import violations
 from trimtab.errors import InputError
 
 
-def check_configuration(configuration: Configuration) -> None:
-    """Raises `InputError` naming both settings if vLLM would refuse to start with them together.
+def check_configuration(configuration: Configuration, version: str | None = None) -> None:
+    """Raises `InputError` naming both settings if vLLM would refuse to start with them together, or in that version.
 
-    Source: vLLM 0.32 `SchedulerConfig`: max_num_batched_tokens must be >= max_num_seqs. Only explicit values are
-    compared: the defaults depend on version and device.
+    Only explicit values are compared: the defaults depend on version and device.
     """
-    sequences, tokens = configuration.integer("max_num_seqs"), configuration.integer("max_num_batched_tokens")
-    if sequences is not None and tokens is not None and tokens < sequences:
-        raise InputError(
-            "max_num_batched_tokens",
-            f"{tokens} is less than max_num_seqs {sequences}",
-            f"Use at least {sequences} max_num_batched_tokens or at most {tokens} max_num_seqs.",
-        )
+    for found in violations(dict(configuration), version):
+        raise InputError(found.name, found.problem, found.fix)

@@ -14,12 +14,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from trimtab.engine.tunables import TUNABLES, Actuator, Tunable, ValueKind
+from trimtab.engine.tunables import AUTO, TUNABLES, Actuator, Tunable, Value, ValueKind
 from trimtab.errors import InputError
 
-Value = int | float | bool | str
-#: "as much as fits": what `auto` means where a setting takes it
-AUTO: Final = -1
+__all__ = ["AUTO", "SEARCHED", "SETTINGS", "Configuration", "Setting", "Value"]
 
 
 @dataclass(frozen=True)
