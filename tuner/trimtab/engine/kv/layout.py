@@ -38,7 +38,7 @@ class Speculative:
         if self.tokens < 1:
             raise InputError("num_speculative_tokens", f"{self.tokens} is too small", "Use 1 or more.")
         if self.draft is None and self.method in ("eagle", "eagle3", "draft_model"):
-            fix = "Give the draft's config.json."
+            fix = "Give the draft's config.json (trimtab kv --spec-model)."
             raise InputError("speculative model", f"{self.method} has a draft model and none is given", fix)
 
     @property
