@@ -93,7 +93,7 @@ def parse_template(
     files: text of mounted files by absolute path in the container: scripts, and what `--config` names.
     """
     located = locate(template, container, files)
-    return describe(located, scan(located.words, located.first), template)
+    return describe(located, scan(located.words, located.first))
 
 
 def winner(flags: Sequence[Flag], name: str, path: str = "") -> Flag | None:
@@ -191,7 +191,7 @@ def _unreadable(flag: Flag) -> RewriteRefused:
     )
 
 
-def describe(located: Located, scanned: Scan, template: Mapping[str, Any]) -> EngineCommand:
+def describe(located: Located, scanned: Scan) -> EngineCommand:
     """The record of a located and scanned command line."""
     flags = scanned.flags
     names = {f.name for f in flags}
@@ -212,7 +212,7 @@ def describe(located: Located, scanned: Scan, template: Mapping[str, Any]) -> En
         served_model_name=served.value if served else model,
         port=_port(flags, located.container),
         image=image,
-        version=engine_version(image, _metadata(template)),
+        version=engine_version(image, located.metadata),
         api_key_used="--api-key" in names or _has_variable(located.container, "VLLM_API_KEY"),
         multi_node=_is_multi_node(flags, located),
         lora=bool(names & _LORA),
@@ -221,11 +221,6 @@ def describe(located: Located, scanned: Scan, template: Mapping[str, Any]) -> En
         config_file="--config" in names,
         variables=_variables(located.container),
     )
-
-
-def _metadata(template: Mapping[str, Any]) -> Mapping[str, Any]:
-    found = template.get("metadata")
-    return found if isinstance(found, Mapping) else {}
 
 
 def _variables(container: Mapping[str, Any]) -> dict[str, str | None]:

@@ -47,42 +47,35 @@ class Place:
     end: int
 
 
-@dataclass(frozen=True)
-class Located:
-    """`words` is the whole command line; `first` is the index of its first word behind `vllm serve` or the module.
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """A command line: `words` is all of it, `first` the index of its first word behind `vllm serve` or the module.
 
+    why: what showed that this runs vLLM. program: how vLLM itself is started. features: of the script around it.
     where: the list that new flags go to; append: where in a script, if they go into it, else None.
-    why: what showed that this container runs vLLM. program: how vLLM itself is started. features: of the script.
+    cluster: the script makes this pod a part of a larger engine.
     """
 
+    shape: Shape
+    program: Literal["serve", "module"]
+    why: str
+    where: Where
+    words: tuple[Word, ...]
+    first: int
+    append: Place | None = None
+    features: frozenset[str] = frozenset()
+    cluster: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Located(Reading):
+    """The engine's command line and its container, `spec.<group>[index]` of the pod. metadata: the pod's."""
+
     container: Mapping[str, Any] = field(repr=False)
+    metadata: Mapping[str, Any] = field(repr=False)
     group: Group
     index: int
     name: str
-    shape: Shape
-    program: Literal["serve", "module"]
-    why: str
-    where: Where
-    words: tuple[Word, ...]
-    first: int
-    append: Place | None = None
-    features: frozenset[str] = frozenset()
-    cluster: bool = False
-
-
-@dataclass(frozen=True)
-class _Read:
-    """What a reader found: the shape's own part of `Located`."""
-
-    shape: Shape
-    program: Literal["serve", "module"]
-    why: str
-    where: Where
-    words: tuple[Word, ...]
-    first: int
-    append: Place | None = None
-    features: frozenset[str] = frozenset()
-    cluster: bool = False
 
 
 def locate(template: Mapping[str, Any], container: str | None = None, files: Files | None = None) -> Located:
@@ -100,12 +93,15 @@ def locate(template: Mapping[str, Any], container: str | None = None, files: Fil
     refusals: list[RewriteRefused] = []
     for group, index, body in candidates:
         try:
-            located = _read_container(group, index, body, files or {}, named=container is not None)
+            read = _read_container(body, files or {}, named=container is not None)
         except RewriteRefused as refusal:
             refusals.append(refusal)
             continue
-        if located is not None:
-            found.append(located)
+        if read is not None:
+            name = str(body.get("name", ""))
+            found.append(
+                Located(container=body, metadata=_metadata(template), group=group, index=index, name=name, **vars(read))
+            )
     if len(found) + len(refusals) > 1:
         raise EngineNotFound(f"{len(found) + len(refusals)} containers of the pod seem to run vLLM")
     if refusals:
@@ -141,19 +137,18 @@ def _candidates(template: Mapping[str, Any]) -> Iterator[tuple[Group, int, Mappi
             yield "initContainers", index, body
 
 
-def _read_container(group: Group, index: int, body: Mapping[str, Any], files: Files, *, named: bool) -> Located | None:
+def _metadata(template: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = template.get("metadata")
+    return found if isinstance(found, Mapping) else {}
+
+
+def _read_container(body: Mapping[str, Any], files: Files, *, named: bool) -> Reading | None:
     words = (*_list_words(body, "command"), *_list_words(body, "args"))
     read = _read_program(body, words) or _read_shell(body, words, files) or _read_image(body, words, named=named)
-    if read is None:
-        return None
-    read = _with_config(read, files)
-    return Located(
-        body, group, index, str(body.get("name", "")), read.shape, read.program, read.why, read.where, read.words,
-        read.first, read.append, read.features, read.cluster,
-    )  # fmt: skip
+    return None if read is None else _with_config(read, files)
 
 
-def _with_config(read: _Read, files: Files) -> _Read:
+def _with_config(read: Reading, files: Files) -> Reading:
     """The words of the file behind --config, in the place where vLLM puts them."""
     path = config_path(read.words, read.first)
     if path is None or path not in files:
@@ -188,20 +183,25 @@ def _list_sink(body: Mapping[str, Any]) -> Where:
     return "args" if body.get("args") or not body.get("command") else "command"
 
 
-def _read_program(body: Mapping[str, Any], words: tuple[Word, ...]) -> _Read | None:
+def _read_program(body: Mapping[str, Any], words: tuple[Word, ...]) -> Reading | None:
     found = find_program(words)
     if found is None:
         return None
     start = "vllm serve" if found.kind == "serve" else "python -m vllm's server module"
-    return _Read(found.kind, found.kind, f"its command line starts {start}", _list_sink(body), words, found.first)
+    return Reading(
+        shape=found.kind, program=found.kind, why=f"its command line starts {start}", where=_list_sink(body),
+        words=words, first=found.first,
+    )  # fmt: skip
 
 
-def _read_image(body: Mapping[str, Any], words: tuple[Word, ...], *, named: bool) -> _Read | None:
+def _read_image(body: Mapping[str, Any], words: tuple[Word, ...], *, named: bool) -> Reading | None:
     reason = None if body.get("command") else image_reason(body, words, named=named)
-    return _Read("image", "serve", reason[0], "args", words, reason[1]) if reason else None
+    if reason is None:
+        return None
+    return Reading(shape="image", program="serve", why=reason[0], where="args", words=words, first=reason[1])
 
 
-def _read_shell(body: Mapping[str, Any], words: tuple[Word, ...], files: Files) -> _Read | None:
+def _read_shell(body: Mapping[str, Any], words: tuple[Word, ...], files: Files) -> Reading | None:
     """A script in the list, or one in a mounted file whose arguments are in the list."""
     at = script_of(words)
     if at is not None:
@@ -224,7 +224,7 @@ def _read_shell(body: Mapping[str, Any], words: tuple[Word, ...], files: Files) 
 
 def _read_script(
     body: Mapping[str, Any], text: str, where: Where, item: int, arguments: tuple[Word, ...], named: bool
-) -> _Read | None:
+) -> Reading | None:
     script = read_script(text)
     starts = [c for c in script.commands if IN_SCRIPT.search(text[c.start : c.end]) or "vllm" in text[c.start : c.end]]
     context = _context(body, script)
@@ -251,7 +251,10 @@ def _read_script(
         raise refused(f"vLLM {trouble}", "BackgroundJob" if "background" in trouble else "ScriptNotReadable")
     cluster = any(word in text for word in _CLUSTER_WORDS)
     end = Place(where, item, line.end)
-    read = _Read("shell", program.kind, "a script starts vLLM", where, line.words, program.first, end, script.features)
+    read = Reading(
+        shape="shell", program=program.kind, why="a script starts vLLM", where=where, words=line.words,
+        first=program.first, append=end, features=script.features,
+    )  # fmt: skip
     return _with_arguments(body, script, replace(read, cluster=cluster), arguments, named)
 
 
@@ -271,8 +274,8 @@ def _refuse_unread(text: str, script: Script, unread: RewriteRefused | None) -> 
 
 
 def _with_arguments(
-    body: Mapping[str, Any], script: Script, read: _Read, arguments: tuple[Word, ...], named: bool
-) -> _Read:
+    body: Mapping[str, Any], script: Script, read: Reading, arguments: tuple[Word, ...], named: bool
+) -> Reading:
     """The command with the items of the list in the place of `"$@"`, if it has one."""
     line = read.words
     here = [i for i, word in enumerate(line) if word.raw == '"$@"' and word.text == ARGUMENTS]

@@ -38,7 +38,7 @@ def rewrite(
     Configuration.of(changes)
     located = locate(template, container, files)
     scanned = scan(located.words, located.first)
-    before = describe(located, scanned, template)
+    before = describe(located, scanned)
     if before.multi_node:
         raise RewriteRefused(
             "several pods or nodes make one engine, so one pod cannot be changed alone",
@@ -182,7 +182,7 @@ def _verify(
     after = locate(written, before.name or None, files)
     rescanned = scan(after.words, after.first)
     same = _residue(before, scanned, changed) == _residue(after, rescanned, changed)
-    if not same or describe(after, rescanned, written).in_sight() != wanted:
+    if not same or describe(after, rescanned).in_sight() != wanted:
         raise RewriteRefused(
             "the edited command line does not read back as wanted, so it was not used", code="NotReadBack"
         )
