@@ -7,5 +7,16 @@ a fault of its own is counted and the request passes untouched.
 
 from __future__ import annotations
 
+from typing import Any
+
 #: of the middleware; the same as trimtab's
 VERSION = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """`Middleware` is imported when asked for: who only writes policy files needs no metrics."""
+    if name == "Middleware":
+        from .app import Middleware
+
+        return Middleware
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
