@@ -144,7 +144,13 @@ def _report(done: Rewritten) -> None:
 
 
 def refusal(error: EngineError) -> str:
-    return f"refused: {error.reason}: {error}\n{hint_of(error)}"
+    return f"refused: {reason_of(error)}: {error}\n{hint_of(error)}"
+
+
+def reason_of(error: EngineError) -> str:
+    """The stable name: why a command line was refused where that is told, else the error's own."""
+    code = error.code if isinstance(error, RewriteRefused) else error.reason
+    return error.reason if code == RewriteRefused.__name__ else code
 
 
 def hint_of(error: EngineError) -> str:
@@ -231,4 +237,4 @@ def _target_json(target: Target) -> dict[str, Any]:
 def _error_json(error: EngineError | None) -> dict[str, str | None]:
     if error is None:
         return {"reason": None, "message": None, "hint": None}
-    return {"reason": error.reason, "message": str(error), "hint": hint_of(error)}
+    return {"reason": reason_of(error), "message": str(error), "hint": hint_of(error)}

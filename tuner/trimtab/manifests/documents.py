@@ -71,17 +71,15 @@ def _parts(text: str) -> list[str]:
 def load(text: str, source: str, line: int = 0) -> Any:
     """The one document in `text`. Raises `InputError` naming `source:line`."""
     try:
-        loaded = list(yaml.load_all(untabbed(text), _LOADER))
-        size = _size(loaded, {})
+        data = yaml.load(untabbed(text), _LOADER)
+        size = _size(data, {})
     except RecursionError:
         raise InputError(f"{source}:{line + 1}", "is nested too deeply", "Give plain Kubernetes manifests.") from None
     except (yaml.YAMLError, ValueError) as error:
         raise _not_yaml(error, text, source, line) from None
-    if len(loaded) > 1:
-        raise InputError(f"{source}:{line + 1}", "two documents are not separated by ---", "Write --- between them.")
     if size > MOST_VALUES:
         raise InputError(f"{source}:{line + 1}", "its aliases expand without end", "Write the values out.")
-    return loaded[0] if loaded else None
+    return data
 
 
 def _not_yaml(error: Exception, text: str, source: str, line: int) -> InputError:

@@ -43,6 +43,7 @@ def remove(text: str, node: yaml.Node, start: int, end: int) -> Splice:
         raise RewriteRefused(
             f"line {node.start_mark.line + 1} of the document has a comment between items in brackets",
             hint="Write the list with one item per line, or make this change by hand.",
+            code="CommentInBrackets",
         )
     return splice
 

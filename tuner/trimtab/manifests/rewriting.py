@@ -16,6 +16,7 @@ from trimtab.engine.rewrite import rewrite
 from trimtab.engine.settings import Value
 from trimtab.errors import ControllerOwned, EngineError, EngineNotFound, InputError, RewriteRefused, SpecElsewhere
 from trimtab.manifests.documents import Document, load, read_documents
+from trimtab.manifests.mounted import mounted_files
 from trimtab.manifests.workload import Inventory, Unreadable, Workload, inventory
 from trimtab.manifests.yaml_edit import edit_document
 
@@ -84,16 +85,21 @@ def rewrite_manifests(
     """
     documents = [read_documents(source.text, source.name) for source in sources]
     seen = inventory([document for part in documents for document in part])
-    picked = _picked(seen, picks)
     texts = {(d.source, d.index): d for part in documents for d in part}
     targets: list[Target] = []
-    for item in picked:
+    passed_over: list[EngineError] = []
+    for item in _picked(seen, picks):
         if isinstance(item, Unreadable):
             targets.append(_unreadable(item))
-        elif (error := _engine_error(item, container)) is None or _is_target(item, error, container, bool(picks)):
-            targets.append(_rewrite_one(item, changes, container, texts, error))
+            continue
+        engine = _Engine(item, container, mounted_files(item, seen.config_maps, container))
+        error = engine.error()
+        if error is None or picks or engine.counts(error):
+            targets.append(_rewrite_one(engine, changes, texts, error))
+        else:
+            passed_over.append(error)
     if not targets:
-        raise _nothing(seen, container)
+        raise passed_over[0] if len(passed_over) == 1 else _nothing(seen, container)
     if any(target.error is not None for target in targets):
         return Rewritten(tuple(source.text for source in sources), tuple(targets))
     joined = tuple("".join(texts[d.source, d.index].text for d in part) for part in documents)
@@ -123,33 +129,42 @@ def _matches(item: Workload | Unreadable, pick: str) -> bool:
     return item.kind.lower() in kinds and item.name == name and (not space or space == [item.namespace])
 
 
-def _engine_error(workload: Workload, container: str | None) -> EngineError | None:
-    try:
-        _read(workload, workload.template, container)
-    except EngineError as error:
-        return error
-    return None
+@dataclass(frozen=True)
+class _Engine:
+    """A workload read as an engine, with the container the person named and the files it mounts."""
 
+    workload: Workload
+    container: str | None
+    files: Mapping[str, str] = field(repr=False)
 
-def _is_target(workload: Workload, error: EngineError, container: str | None, picked: bool) -> bool:
-    """A workload that is refused counts; one without an engine only if it was picked, or has more than one."""
-    if picked or isinstance(error, RewriteRefused):
-        return True
-    return container is None and len(engine_containers(workload)) > 1
+    def read(self, template: Mapping[str, Any] | None = None, container: str | None = None) -> EngineCommand:
+        return parse_template(
+            self.workload.template if template is None else template, container or self.container, self.files
+        )
 
-
-def engine_containers(workload: Workload) -> list[str]:
-    """Names of the containers that run vLLM, readable or not."""
-    names = []
-    for name in _container_names(workload):
+    def error(self) -> EngineError | None:
         try:
-            _read(workload, workload.template, name)
-        except EngineNotFound:
-            continue
-        except RewriteRefused:
-            pass  # an engine all the same
-        names.append(name)
-    return names
+            self.read()
+        except EngineError as error:
+            return error
+        return None
+
+    def counts(self, error: EngineError) -> bool:
+        """Whether a workload that cannot be read is a target all the same: it runs vLLM, or does so twice."""
+        return isinstance(error, RewriteRefused) or (self.container is None and len(self.containers()) > 1)
+
+    def containers(self) -> list[str]:
+        """Names of the containers that run vLLM, readable or not."""
+        names = []
+        for name in _container_names(self.workload):
+            try:
+                self.read(container=name)
+            except EngineNotFound:
+                continue
+            except RewriteRefused:
+                pass  # an engine all the same
+            names.append(name)
+        return names
 
 
 def _container_names(workload: Workload) -> Iterator[str]:
@@ -176,49 +191,42 @@ def _unreadable(item: Unreadable) -> Target:
 
 
 def _rewrite_one(
-    workload: Workload,
-    changes: Changes,
-    container: str | None,
-    texts: dict[tuple[str, int], Document],
-    error: EngineError | None,
+    engine: _Engine, changes: Changes, texts: dict[tuple[str, int], Document], error: EngineError | None
 ) -> Target:
+    workload = engine.workload
     found = owners(workload.metadata)
     target = Target(
         workload.document.source, workload.kind, workload.name, workload.namespace, pointer=workload.pointer,
         owners=found,
     )  # fmt: skip
     if error is not None:
-        return replace(target, error=_with_names(workload, error))
+        return replace(target, error=_with_names(engine, error))
     controller = next((o for o in found if o.refuses), None)
     if controller is not None:
         message = f"{workload.title} is written by {controller.title} ({controller.evidence})"
         return replace(target, error=ControllerOwned(message, hint=controller.advice))
+    key = (workload.document.source, workload.document.index)
+    document = texts[key]
     try:
-        after = rewrite(workload.template, changes, container)
-        before_command = _read(workload, workload.template, container)
-        after_command = _read(workload, after, container)
-        key = (workload.document.source, workload.document.index)
-        text = edit_document(texts[key], workload.path, after)
+        before = engine.read()
+        written = rewrite(workload.template, changes, engine.container, engine.files)
+        after = engine.read(written)
+        text = edit_document(document, workload.path, written)
     except EngineError as refusal:
         return replace(target, error=refusal)
-    document = texts[key]
     texts[key] = replace(document, text=text, data=load(text, document.source, document.line))
     return replace(
         target,
-        container=before_command.container,
-        before=_values(before_command, changes),
-        after=_values(after_command, changes),
+        container=before.container,
+        before=_values(before, changes),
+        after=_values(after, changes),
         template_before=workload.template,
-        template_after=after,
+        template_after=written,
     )
 
 
-def _read(workload: Workload, template: Mapping[str, Any], container: str | None) -> EngineCommand:
-    return parse_template(template, container)
-
-
-def _with_names(workload: Workload, error: EngineError) -> EngineError:
-    names = engine_containers(workload)
+def _with_names(engine: _Engine, error: EngineError) -> EngineError:
+    names = engine.containers()
     if not isinstance(error, EngineNotFound) or len(names) < 2:
         return error
     return EngineNotFound(str(error), hint=f"Name one of {', '.join(names)} with --container.")

@@ -59,6 +59,7 @@ def edit_document(document: Document, path: Path, after: Mapping[str, Any]) -> s
     raise refusal or RewriteRefused(
         f"{_where(document, root)}: the edited text does not read back as wanted, so it was not used",
         hint="Make this change by hand.",
+        code="NotReadBack",
     )
 
 
@@ -127,7 +128,9 @@ def _pair(document: Document, node: yaml.MappingNode, key: str) -> tuple[yaml.No
     if same:
         return same[0]
     hint = f"Write {key} out in this container, or change it at its anchor by hand."
-    raise RewriteRefused(f"{_where(document, node)}: {key} comes from a YAML merge (<<)", hint=hint)
+    raise RewriteRefused(
+        f"{_where(document, node)}: {key} comes from a YAML merge (<<)", hint=hint, code="SharedAnchor"
+    )
 
 
 def _shared(root: yaml.Node) -> set[int]:
@@ -156,6 +159,7 @@ def _not_shared(document: Document, node: yaml.Node, shared: set[int]) -> None:
     raise RewriteRefused(
         f"{_where(document, node)}: {name} is used by an alias elsewhere, so the edit would change that place too",
         hint="Write the values out instead of the alias, or change the anchor by hand.",
+        code="SharedAnchor",
     )
 
 
