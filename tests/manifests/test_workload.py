@@ -156,8 +156,7 @@ def test_a_helm_template_is_told_to_be_rendered_first(text: str) -> None:
 
 def test_braces_of_a_chat_template_or_an_alert_are_no_helm_template() -> None:
     text = (
-        "kind: Pod\nargs: ['--chat-template={{ messages[0] }} {% if x %}']\n"
-    text += "summary: '{{ $labels.pod }} {{ .Value }}'\n"
+        "kind: Pod\nargs: ['--chat-template={{ messages[0] }} {% if x %}']\nsummary: '{{ $labels.pod }} {{ .Value }}'\n"
     )
     assert len(read_documents(text, "t.yaml")) == 1
 
