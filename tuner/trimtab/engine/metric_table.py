@@ -139,10 +139,21 @@ def spellings(name: str) -> tuple[str, ...]:
     return (name, *(spellings(metric.renamed_from) if metric.renamed_from else ()))
 
 
+def _by_series() -> dict[str, Metric]:
+    """Every spelling of every series; a full name wins over a shortened one."""
+    found: dict[str, Metric] = {}
+    for m in METRICS.values():
+        stem = m.name.removesuffix("_total") if m.kind == "counter" else m.name
+        found |= {name: m for name in (stem, f"{stem}_created", *m.series) if name not in METRICS}
+    return found | dict(METRICS)
+
+
+_SERIES: Final[Mapping[str, Metric]] = _by_series()
+
+
 def metric_of(series: str) -> Metric | None:
     """The metric to which a series name belongs: with _bucket, _sum, _count or _created, or without a _total."""
-    stem = re.sub(r"_(?:bucket|count|sum|created)$", "", series)
-    return next((METRICS[n] for n in (series, stem, f"{series}_total") if n in METRICS), None)
+    return _SERIES.get(series)
 
 
 class VersionRange(NamedTuple):
@@ -168,11 +179,18 @@ def version_range(names: Collection[str], *, complete: bool = False) -> VersionR
     given = {m for series in names if (m := metric_of(series)) is not None and m.name.startswith("vllm:")}
     if not given:
         return None
-    fits = [v for v in READ if any(_fits(given, v, engine, complete) for engine in engines(v))]
+    fits = [v for v in READ if any(_fits(given, v, engine, complete=complete) for engine in engines(v))]
     return VersionRange(fits[0], fits[-1]) if fits else None
 
 
-def _fits(given: Collection[Metric], version: Version, engine: Engine, complete: bool) -> bool:
+def engines_of(version: Version, names: Collection[str]) -> tuple[Engine, ...]:
+    """The engine generations of `version` that can show all these series names; all it has when none fits."""
+    given = {m for series in names if (m := metric_of(series)) is not None}
+    has = engines(version)
+    return tuple(e for e in has if _fits(given, version, e, complete=False)) or has
+
+
+def _fits(given: Collection[Metric], version: Version, engine: Engine, *, complete: bool) -> bool:
     if any(m.standing(version, engine) not in ("shown", "hidden") for m in given):
         return False
     if not complete or engine == "v0":
