@@ -7,6 +7,7 @@ Exit codes: 0 done, also when there was nothing to do; 2 bad input; 3 refused.
 from __future__ import annotations
 
 import difflib
+import io
 import json
 import re
 import sys
@@ -202,9 +203,8 @@ def _joined(files: Sequence[TextFile], texts: Sequence[str]) -> bytes:
 
 
 def _diff(file: TextFile, text: str) -> str:
-    lines = difflib.unified_diff(
-        file.text.splitlines(keepends=True), text.splitlines(keepends=True), f"a/{file.name}", f"b/{file.name}"
-    )
+    before, after = (io.StringIO(t, newline="").readlines() for t in (file.text, text))
+    lines = difflib.unified_diff(before, after, f"a/{file.name}", f"b/{file.name}")
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 
 

@@ -11,7 +11,7 @@ from trimtab.errors import RewriteRefused
 from trimtab.manifests.scalars import scalar_end
 from trimtab.manifests.style import Style, is_flow, neighbours
 
-Pair = tuple[yaml.Node | None, yaml.Node]
+Pair = tuple[yaml.Node, yaml.Node]
 
 
 def insert(text: str, node: yaml.SequenceNode, at: int, values: Sequence[str], style: Style) -> Splice:
@@ -79,10 +79,10 @@ def _is_block_list(node: yaml.Node) -> bool:
     return isinstance(node, yaml.SequenceNode) and not is_flow(node) and bool(node.value)
 
 
-def _dash_shift(text: str, key: yaml.Node | None, node: yaml.Node) -> int:
+def _dash_shift(text: str, key: yaml.Node, node: yaml.Node) -> int:
     """How far a list's dashes stand to the right of its key."""
     dash, _ = _dash(text, node.value[0])
-    return max(0, dash - _line_start(text, dash) - int(key.start_mark.column)) if key is not None else 0
+    return max(0, dash - _line_start(text, dash) - int(key.start_mark.column))
 
 
 def _dash(text: str, item: yaml.Node) -> tuple[int, str]:

@@ -44,12 +44,12 @@ def edit_document(document: Document, path: Path, after: Mapping[str, Any]) -> s
     changes = list(_changes(_at(document.data, path), after, path))
     if not changes:
         return document.text
-    root = _compose(document)
+    tree = _Tree.of(document)
     wanted = _with(document.data, path, after)
     refusal: RewriteRefused | None = None
     for variant in VARIANTS:
         try:
-            splices = [s for change in changes for s in _splices(document, root, change, variant)]
+            splices = [s for change in changes for s in tree.splices(change, variant)]
         except RewriteRefused as error:
             refusal = refusal or error
             continue
@@ -57,7 +57,7 @@ def edit_document(document: Document, path: Path, after: Mapping[str, Any]) -> s
         if _loads_as(edited, wanted):
             return edited
     raise refusal or RewriteRefused(
-        f"{_where(document, root)}: the edited text does not read back as wanted, so it was not used",
+        f"{tree.where(tree.root)}: the edited text does not read back as wanted, so it was not used",
         hint="Make this change by hand.",
         code="NotReadBack",
     )
@@ -89,52 +89,127 @@ def _editable(path: Path) -> bool:
 
 
 # --- nodes ------------------------------------------------------------------------------------------------------------
-def _compose(document: Document) -> yaml.Node:
-    """With PyYAML's own parser, whose marks are tested here; libyaml's differ."""
-    try:
-        root = yaml.compose(untabbed(document.text), yaml.SafeLoader)
-    except (yaml.YAMLError, RecursionError):
-        root = None
-    if root is None:
-        raise RewriteRefused(f"{document.source}:{document.line + 1}: the places of its values cannot be told")
-    return root
+@dataclass(frozen=True)
+class _Tree:
+    """A document's nodes with their places. shared: ids of nodes that stand at more than one place."""
+
+    document: Document
+    root: yaml.Node
+    shared: frozenset[int]
+    style: Style
+
+    @classmethod
+    def of(cls, document: Document) -> _Tree:
+        """With PyYAML's own parser, whose marks are tested here; libyaml's differ."""
+        try:
+            root = yaml.compose(untabbed(document.text), yaml.SafeLoader)
+        except (yaml.YAMLError, RecursionError):
+            root = None
+        if root is None:
+            raise RewriteRefused(f"{document.source}:{document.line + 1}: the places of its values cannot be told")
+        return cls(document, root, _shared(root), style_of(document.text))
+
+    @property
+    def text(self) -> str:
+        return self.document.text
+
+    def where(self, node: yaml.Node) -> str:
+        return f"{self.document.source}:{self.document.line + node.start_mark.line + 1}"
+
+    def find(self, path: Path) -> yaml.Node:
+        """The node at `path`. RewriteRefused if it, or what holds it, stands at another place too."""
+        node = self.root
+        for key in path:
+            self._refuse_shared(node)
+            if isinstance(node, yaml.SequenceNode) and isinstance(key, int):
+                node = node.value[key]
+            elif isinstance(node, yaml.MappingNode):
+                node = self.pair(node, str(key))[1]
+            else:
+                raise RewriteRefused(f"{self.where(node)}: {key} was not found in the text")
+        self._refuse_shared(node)
+        return node
+
+    def mapping(self, path: Path) -> yaml.MappingNode:
+        node = self.find(path)
+        if not isinstance(node, yaml.MappingNode) or not node.value:
+            raise RewriteRefused(f"{self.where(node)}: {path[-1]} is not written as a mapping")
+        return node
+
+    def pair(self, node: yaml.MappingNode, key: str) -> tuple[yaml.Node, yaml.Node]:
+        same = [(k, v) for k, v in node.value if isinstance(k, yaml.ScalarNode) and k.value == key]
+        if len(same) > 1:
+            problem = f"{key} is there twice in one mapping"
+            raise InputError(self.where(same[1][0]), problem, "Remove one: readers differ in which they take.")
+        if same:
+            return same[0]
+        hint = f"Write {key} out in this container, or change it at its anchor by hand."
+        message = f"{self.where(node)}: {key} comes from a YAML merge (<<)"
+        raise RewriteRefused(message, hint=hint, code="SharedAnchor")
+
+    def _refuse_shared(self, node: yaml.Node) -> None:
+        if id(node) not in self.shared:
+            return
+        text = self.text[node.start_mark.index :]
+        name = text.split(maxsplit=1)[0] if text.startswith("&") else "an anchor"
+        raise RewriteRefused(
+            f"{self.where(node)}: {name} is used by an alias elsewhere, so the edit would change that place too",
+            hint="Write the values out instead of the alias, or change the anchor by hand.",
+            code="SharedAnchor",
+        )
+
+    # --- splices ------------------------------------------------------------------------------------------------------
+    def splices(self, change: _Change, variant: str) -> list[Splice]:
+        key = change.path[-1]
+        if isinstance(key, str) and change.before is None:
+            parent = self.mapping(change.path[:-1])
+            if not any(k.value == key for k, _ in parent.value):
+                return [self._add_key(parent, change)]
+        node = self.find(change.path)
+        if change.after is None:
+            parent = self.mapping(change.path[:-1])
+            index = next(i for i, (k, _) in enumerate(parent.value) if k.value == key)
+            return [(flow if is_flow(parent) else block).remove_pair(self.text, parent, index)]
+        if isinstance(node, yaml.ScalarNode) and isinstance(change.after, str):
+            return scalar_splices(self.text, node, change.after, variant, self.style.newline)
+        if isinstance(node, yaml.ScalarNode) and change.before is None:  # args: null
+            space = "" if node.value else " "
+            return [Splice(node.start_mark.index, node.end_mark.index, space + flow.inline(change.after))]
+        if not isinstance(node, yaml.SequenceNode) or not isinstance(change.after, list):
+            raise RewriteRefused(f"{self.where(node)}: {key} is not written as a list")
+        return self._list_splices(node, change, variant)
+
+    def _list_splices(self, node: yaml.SequenceNode, change: _Change, variant: str) -> list[Splice]:
+        way = flow if is_flow(node) else block
+        splices: list[Splice] = []
+        for replaced, removed, at, added in _runs(change.before, change.after):
+            for index, value in replaced:
+                item = self.find((*change.path, index))
+                if not isinstance(item, yaml.ScalarNode):
+                    raise RewriteRefused(f"{self.where(item)}: the item is not text")
+                splices += scalar_splices(self.text, item, value, variant, self.style.newline)
+            for index in range(*removed):
+                self.find((*change.path, index))
+            if removed != (0, 0):
+                splices.append(way.remove(self.text, node, *removed))
+            if added:
+                splices.append(way.insert(self.text, node, at, added, self.style))
+        return splices
+
+    def _add_key(self, parent: yaml.MappingNode, change: _Change) -> Splice:
+        key = str(change.path[-1])
+        if key not in _LISTS:
+            raise RewriteRefused(f"{self.where(parent)}: {key} cannot be added here")
+        names = [k.value for k, _ in parent.value]
+        after = next((names.index(n) for n in ("command", "image", "name") if n in names), len(names) - 1)
+        if is_flow(parent):
+            return flow.add_pair(self.text, parent, after, key, change.after, self.style)
+        model = self.pair(self.mapping(change.path[:-3]), str(change.path[-3]))
+        return block.add_pair(self.text, parent, after, key, change.after, self.style, model)
 
 
-def _where(document: Document, node: yaml.Node) -> str:
-    return f"{document.source}:{document.line + node.start_mark.line + 1}"
-
-
-def _find(document: Document, root: yaml.Node, path: Path) -> tuple[yaml.Node, yaml.Node | None]:
-    """The node at `path` and its key's node. RewriteRefused if it is shared with another place."""
-    shared = _shared(root)
-    node, key_node = root, None
-    for key in path:
-        _not_shared(document, node, shared)
-        if isinstance(node, yaml.SequenceNode) and isinstance(key, int):
-            node, key_node = node.value[key], None
-        elif isinstance(node, yaml.MappingNode):
-            key_node, node = _pair(document, node, str(key))
-        else:
-            raise RewriteRefused(f"{_where(document, node)}: {key} was not found in the text")
-    _not_shared(document, node, shared)
-    return node, key_node
-
-
-def _pair(document: Document, node: yaml.MappingNode, key: str) -> tuple[yaml.Node, yaml.Node]:
-    same = [(k, v) for k, v in node.value if isinstance(k, yaml.ScalarNode) and k.value == key]
-    if len(same) > 1:
-        at = f"{_where(document, same[1][0])}"
-        raise InputError(at, f"{key} is there twice in one mapping", "Remove one: readers differ in which they take.")
-    if same:
-        return same[0]
-    hint = f"Write {key} out in this container, or change it at its anchor by hand."
-    raise RewriteRefused(
-        f"{_where(document, node)}: {key} comes from a YAML merge (<<)", hint=hint, code="SharedAnchor"
-    )
-
-
-def _shared(root: yaml.Node) -> set[int]:
-    """Nodes that stand at more than one place: those that an alias uses."""
+def _shared(root: yaml.Node) -> frozenset[int]:
+    """Nodes that an alias uses."""
     seen: set[int] = set()
     shared: set[int] = set()
     todo = [root]
@@ -148,104 +223,24 @@ def _shared(root: yaml.Node) -> set[int]:
             todo += [part for pair in node.value for part in pair]
         elif isinstance(node, yaml.SequenceNode):
             todo += node.value
-    return shared
+    return frozenset(shared)
 
 
-def _not_shared(document: Document, node: yaml.Node, shared: set[int]) -> None:
-    if id(node) not in shared:
-        return
-    text = document.text[node.start_mark.index :]
-    name = text.split(maxsplit=1)[0] if text.startswith("&") else "an anchor"
-    raise RewriteRefused(
-        f"{_where(document, node)}: {name} is used by an alias elsewhere, so the edit would change that place too",
-        hint="Write the values out instead of the alias, or change the anchor by hand.",
-        code="SharedAnchor",
-    )
-
-
-# --- splices ----------------------------------------------------------------------------------------------------------
-def _splices(document: Document, root: yaml.Node, change: _Change, variant: str) -> list[Splice]:
-    text, style = document.text, style_of(document.text)
-    if change.before is None and not _has_key(document, root, change.path):
-        return _add_key(document, root, change, style)
-    node, key_node = _find(document, root, change.path)
-    if change.after is None:
-        return _remove_key(document, root, change)
-    if isinstance(node, yaml.ScalarNode) and isinstance(change.after, str):
-        return scalar_splices(text, node, change.after, variant, style.newline)
-    if isinstance(node, yaml.ScalarNode):  # args: null
-        space = "" if node.value else " "
-        items = flow.inline(change.after)
-        return [Splice(node.start_mark.index, node.end_mark.index, f"{space}{items}")]
-    if not isinstance(node, yaml.SequenceNode) or key_node is None:
-        raise RewriteRefused(f"{_where(document, node)}: {change.path[-1]} is not written as a list")
-    return _list_splices(document, root, node, change, variant)
-
-
-def _has_key(document: Document, root: yaml.Node, path: Path) -> bool:
-    parent, _ = _find(document, root, path[:-1])
-    pairs = parent.value if isinstance(parent, yaml.MappingNode) else ()
-    return any(isinstance(k, yaml.ScalarNode) and k.value == path[-1] for k, _ in pairs)
-
-
-def _list_splices(
-    document: Document, root: yaml.Node, node: yaml.SequenceNode, change: _Change, variant: str
-) -> list[Splice]:
-    text, style = document.text, style_of(document.text)
-    way = flow if is_flow(node) else block
-    splices: list[Splice] = []
-    for replaced, removed, at, added in _runs(change.before, change.after):
-        for index, value in replaced:
-            item, _ = _find(document, root, (*change.path, index))
-            if not isinstance(item, yaml.ScalarNode):
-                raise RewriteRefused(f"{_where(document, item)}: the item is not text")
-            splices += scalar_splices(text, item, value, variant, style.newline)
-        if removed:
-            for index in range(*removed):
-                _find(document, root, (*change.path, index))
-            splices.append(way.remove(text, node, *removed))
-        if added:
-            splices.append(way.insert(text, node, at, added, style))
-    return splices
-
-
-_Run = tuple[list[tuple[int, str]], tuple[int, int] | None, int, list[str]]
+_Run = tuple[list[tuple[int, str]], tuple[int, int], int, list[str]]
 
 
 def _runs(before: Sequence[str], after: Sequence[str]) -> Iterator[_Run]:
-    """Per difference: items to replace in place, a range to remove, the index to insert before, items to insert."""
+    """Per difference: items to replace in place, a range to remove ((0, 0): none), where to insert, and what."""
     matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
     for tag, a, b, c, d in matcher.get_opcodes():
         if tag == "equal":
             continue
         both = min(b - a, d - c)
         replaced = [(a + i, after[c + i]) for i in range(both)]
-        yield replaced, (a + both, b) if b > a + both else None, a + both, list(after[c + both : d])
+        yield replaced, (a + both, b) if b > a + both else (0, 0), a + both, list(after[c + both : d])
 
 
-def _add_key(document: Document, root: yaml.Node, change: _Change, style: Style) -> list[Splice]:
-    parent, _ = _find(document, root, change.path[:-1])
-    key = str(change.path[-1])
-    if not isinstance(parent, yaml.MappingNode) or not parent.value or key not in _LISTS:
-        raise RewriteRefused(f"{_where(document, parent)}: {key} cannot be added here")
-    names = [k.value for k, _ in parent.value]
-    after = next((names.index(n) for n in ("command", "image", "name") if n in names), len(names) - 1)
-    if is_flow(parent):
-        return [flow.add_pair(document.text, parent, after, key, change.after, style)]
-    containers, own_key = _find(document, root, change.path[:-2])
-    model = (own_key, containers)
-    return [block.add_pair(document.text, parent, after, key, change.after, style, model)]
-
-
-def _remove_key(document: Document, root: yaml.Node, change: _Change) -> list[Splice]:
-    parent, _ = _find(document, root, change.path[:-1])
-    if not isinstance(parent, yaml.MappingNode):
-        raise RewriteRefused(f"{_where(document, parent)}: {change.path[-1]} cannot be removed here")
-    index = next(i for i, (k, _) in enumerate(parent.value) if k.value == change.path[-1])
-    way = flow if is_flow(parent) else block
-    return [way.remove_pair(document.text, parent, index)]
-
-
+# --- proof ------------------------------------------------------------------------------------------------------------
 def _applied(text: str, splices: Sequence[Splice]) -> str:
     """From the end, so that places stay right; of two at one place the later one given comes out behind."""
     for _, splice in sorted(enumerate(splices), key=lambda e: (e[1].start, e[1].end, e[0]), reverse=True):
@@ -253,7 +248,6 @@ def _applied(text: str, splices: Sequence[Splice]) -> str:
     return text
 
 
-# --- proof ------------------------------------------------------------------------------------------------------------
 def _loads_as(text: str, wanted: Any) -> bool:
     try:
         return bool(load(text, "the edited text") == wanted)
