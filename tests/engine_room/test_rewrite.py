@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from trimtab.engine.command import parse_template
 from trimtab.engine.rewrite import rewrite
 from trimtab.engine.settings import Configuration, Value
+from trimtab.engine.tunables import gate
 from trimtab.errors import InputError, RewriteRefused
 
 CHANGES: tuple[dict[str, Value], ...] = (
@@ -58,6 +59,12 @@ def test_changes_only_the_settings_twice_is_once_and_the_inverse_restores(
     if readable["expect"].get("multi_node"):
         with pytest.raises(RewriteRefused, match="several pods"):
             rewrite(before, changes, files=files)
+        return
+    version = parse_template(before, files=files).version
+    if any(gate(name, version, value) for name, value in changes.items()):
+        with pytest.raises(RewriteRefused) as caught:
+            rewrite(before, changes, files=files)
+        assert caught.value.code == "VersionGated"
         return
     wanted = parse_template(before, files=files).configuration().with_(changes)
     after = rewrite(before, changes, files=files)
@@ -310,3 +317,36 @@ def test_a_real_shell_gets_exactly_the_change(script: str, tmp_path: Path) -> No
     restored = rewrite(after, inverse(before, {"max_num_seqs": 1, "max_new_tokens": 1, "enable_prefix_caching": True}))
     assert run_script(restored["spec"]["containers"][0], tmp_path) == old
     assert restored == before
+
+
+@pytest.mark.parametrize(
+    ("image", "changes", "match"),
+    [
+        ("vllm/vllm-openai:v0.9.1", {"max_num_active_seqs": 8}, "0.9.1 has no --max-num-active-seqs"),
+        ("vllm/vllm-openai@sha256:00", {"max_num_active_seqs": 8}, "not known"),
+        ("vllm/vllm-openai:v0.6.3", {"enable_prefix_caching": False}, "has no --no-enable-prefix-caching"),
+    ],
+)
+def test_a_flag_that_the_version_lacks_or_may_lack_is_refused(
+    image: str, changes: dict[str, Value | None], match: str
+) -> None:
+    before = {"spec": {"containers": [{"name": "e", "image": image, "args": ["--model", "m"]}]}}
+    with pytest.raises(RewriteRefused, match=match) as caught:
+        rewrite(before, changes)
+    assert caught.value.code == "VersionGated"
+    known = {**before, "metadata": {"labels": {"trimtab.dev/engine-version": "0.32.0"}}}
+    assert rewrite(known, changes) != known
+
+
+def test_all_settings_are_written_and_read_back() -> None:
+    wanted: dict[str, Value] = {
+        "max_num_seqs": 64, "max_num_batched_tokens": 8192, "max_num_active_seqs": 32, "watermark": 0.02,
+        "gpu_memory_utilization": 0.875, "scheduling_policy": "priority", "async_scheduling": False,
+        "long_prefill_token_threshold": 1024, "max_num_queued_reqs": 100, "enable_chunked_prefill": True,
+        "max_model_len": 4096, "kv_cache_dtype": "fp8",
+    }  # fmt: skip
+    before = template(args=["--model", "m"])
+    before["metadata"] = {"labels": {"trimtab.dev/engine-version": "0.32.0"}}
+    after = rewrite(before, wanted)
+    assert dict(parse_template(after).in_sight()) == wanted
+    assert rewrite(after, dict.fromkeys(wanted)) == before

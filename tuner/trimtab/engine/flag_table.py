@@ -53,7 +53,7 @@ def _clamped(version: str | None) -> str:
     return OLDEST if found and oldest and found < oldest else str(found or NEWEST)
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=256)  # more than there are releases
 def _at(clamped: str, history: Literal["flags", "aliases"]) -> Mapping[str, str]:
     version = parse(clamped)
     assert version is not None

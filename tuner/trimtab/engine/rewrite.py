@@ -17,8 +17,10 @@ from trimtab.engine.command import describe, generation_members, generation_rest
 from trimtab.engine.constraints import check_configuration
 from trimtab.engine.edits import Edits, apply_to_container
 from trimtab.engine.flags import Flag, Scan, scan
+from trimtab.engine.image_version import ENGINE_VERSION
 from trimtab.engine.locate import Files, Located, locate
 from trimtab.engine.settings import SEARCHED, SETTINGS, Configuration, Value
+from trimtab.engine.tunables import gate
 from trimtab.engine.values import KEY, Splice, drop_tokens, set_tokens
 from trimtab.errors import RewriteRefused
 
@@ -28,10 +30,11 @@ def rewrite(
     changes: Mapping[str, Value | None],
     container: str | None = None,
     files: Files | None = None,
+    version: str | None = None,
 ) -> dict[str, Any]:
     """A copy of `template` in which exactly `changes` differ.
 
-    files: see `parse_template`.
+    files: see `parse_template`. version: vLLM's, where the caller knows it better than the template says it.
     Raises `InputError` for an unknown setting, a value out of range or settings that exclude each other;
     `EngineNotFound`; `RewriteRefused` where the command line cannot be edited safely.
     """
@@ -45,10 +48,12 @@ def rewrite(
             hint="Change all of its pods together in their own source; Trimtab tunes engines of one pod.",
             code="MultiNode",
         )
+    for name, value in changes.items():
+        _check_version(name, value, version or before.version)
     kept = {n: v for n, v in before.in_sight().items() if n not in changes}
     needed = before.configuration(set(SEARCHED) - set(changes))
     wanted = Configuration.of({**kept, **needed, **changes})
-    check_configuration(wanted)
+    check_configuration(wanted, version or before.version)
     edits = Edits()
     for name, value in sorted(changes.items()):
         if not _is_set(scanned, name, value):
@@ -57,6 +62,16 @@ def rewrite(
     written["spec"][located.group][located.index] = copy.deepcopy(apply_to_container(located, edits))
     _verify(written, located, scanned, set(changes), wanted, files)
     return written
+
+
+def _check_version(name: str, value: Value | None, version: str | None) -> None:
+    reason = gate(name, version, value) if value is not None else ""
+    if reason:
+        raise RewriteRefused(
+            reason,
+            hint=f"Upgrade vLLM; or, if the version is wrong or unknown, say it by the pod label {ENGINE_VERSION}.",
+            code="VersionGated",
+        )
 
 
 def _is_set(scanned: Scan, name: str, value: Value | None) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.resources import files
 from typing import Any, Final, Literal
 
@@ -160,6 +161,7 @@ def gate(name: str, version: str | None, value: Value | None = None) -> str:
     return ""
 
 
+@lru_cache(maxsize=256)
 def _safe(flag: str, *, negated: bool) -> bool:
     first = VERSIONS.index(ASSUMED_OLDEST)
     found = {kinds(v).get(flag) for v in VERSIONS[first:]}
