@@ -123,3 +123,21 @@ def _cache_config(url: str) -> dict[str, str]:
     text = requests.get(f"{url}/metrics", timeout=10).text
     (family,) = [f for f in text_string_to_metric_families(text) if f.name == "vllm:cache_config_info"]
     return family.samples[0].labels
+
+
+def test_layouts_and_configs_are_what_vllms_own_functions_say(vllm: tuple[Path, Path]) -> None:
+    """400 random mixtures of layers, and the heads and layer kinds of the public configs; no server."""
+    here = Path(__file__).resolve()
+    places = [here.parent, here.parents[2] / "tuner"]
+    env = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(map(str, places)),
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+    }
+    done = subprocess.run(
+        [f"{vllm[0]}/bin/python", str(here.parent / "kv_beside_vllm.py")],
+        capture_output=True, text=True, env=env, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads(done.stdout) == {"layouts": [], "configs": []}

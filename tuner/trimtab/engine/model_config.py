@@ -26,8 +26,8 @@ _MAX_LEN: Final = ("max_position_embeddings", "n_positions", "max_seq_len", "seq
 _DRAFT_LAYERS: Final = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers")
 #: families that vLLM runs with latent attention (same file, is_deepseek_mla); others with kv_lora_rank it expands
 _LATENT: Final = frozenset({
-    "axk1", "deepseek_v2", "deepseek_v3", "deepseek_v32", "deepseek_mtp", "dots3_note", "glm_moe_dsa", "glm4_moe_lite",
-    "kimi_k2", "kimi_linear", "longcat_flash", "pangu_ultra_moe", "bailing_hybrid",
+    "axk1", "deepseek_v2", "deepseek_v3", "deepseek_v32", "deepseek_mtp", "glm_moe_dsa", "glm4_moe_lite", "kimi_k2",
+    "kimi_linear", "pangu_ultra_moe",
 })  # fmt: skip
 #: layer i slides unless (i + 1) % n == 0, where layer_types is absent (transformers/models/*/configuration_*.py)
 _PATTERN: Final[Mapping[str, int]] = {
@@ -44,6 +44,11 @@ _BESIDES: Final[Mapping[str, str]] = {
     "compress_ratios": "compressed latent caches of several sizes",
     "block_configs": "attention that differs from layer to layer (block_configs)",
     "global_head_dim": "full-attention layers with a head size of their own (global_head_dim)",
+    "num_global_key_value_heads": "full-attention layers with KV heads of their own (num_global_key_value_heads)",
+    "swa_num_key_value_heads": "sliding layers with KV heads of their own (swa_num_key_value_heads)",
+    "swa_head_dim": "sliding layers with a head size of their own (swa_head_dim)",
+    "attention_other_setting": "sliding layers with heads of their own (attention_other_setting)",
+    "per_layer_config": "attention that differs from layer to layer (per_layer_config)",
     "is_encoder_decoder": "the encoder's cross-attention cache",
     "ssm_cfg": "state-space state",
     "layers_block_type": "state-space layers (layers_block_type)",
