@@ -139,6 +139,17 @@ def test_the_engine_version_can_be_given(write: Any, capsys: pytest.CaptureFixtu
     assert target["version"] == "0.9.1"
 
 
+def test_a_model_config_is_read(write: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    config = {"model_type": "llama", "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
+              "hidden_size": 4096, "torch_dtype": "bfloat16"}  # fmt: skip
+    flags = "--max-model-len=8k, --kv-cache-memory-bytes=500M"
+    file = write("w.yaml", WARNED.replace("--disable-log-stats", flags))
+    assert run(file) == 0
+    assert run("--model-config", write("config.json", json.dumps(config)), file) == 1
+    assert "TT025" in capsys.readouterr().out
+    assert run("--model-config", write("none.json", "["), file) == 2
+
+
 def test_text_groups_by_engine_worst_first_with_the_fix(write: Any, capsys: pytest.CaptureFixture[str]) -> None:
     run(write("w.yaml", WARNED), str(EXAMPLE))
     lines = capsys.readouterr().out.splitlines()

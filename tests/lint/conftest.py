@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
@@ -10,12 +11,12 @@ from typing import Any
 import pytest
 import yaml
 
+sys.path.insert(0, str(Path(__file__).parent))
+from lint_cases import HEALTHY
+
 from trimtab.lint.finding import Options
 from trimtab.lint.report import Report, lint
 from trimtab.manifests.documents import read_documents
-
-ROOT = Path(__file__).resolve().parents[2]
-HEALTHY = next(yaml.safe_load_all((ROOT / "examples/target.yaml").read_text()))
 
 Manifest = dict[str, Any]
 Lint = Callable[..., list[Report]]

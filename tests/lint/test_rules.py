@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from cases import SAFE, TRAPS, Break
+from lint_cases import SAFE, TRAPS, Break
 
+from trimtab.engine.model_config import ModelConfig
 from trimtab.lint.finding import ORDER, Options, Severity
 from trimtab.lint.rules import RULES
 
@@ -104,6 +105,16 @@ def test_the_cache_size_is_an_option(healthy: Any, lint_of: Any) -> None:
     """The example's max_model_len is 8192."""
     assert "TT025" in _ids(lint_of(healthy, options=Options(kv_cache_size_tokens=8191)))
     assert "TT025" not in _ids(lint_of(healthy, options=Options(kv_cache_size_tokens=8192)))
+
+
+@pytest.mark.parametrize(("gib", "fits"), [(1, False), (2, True)])
+def test_a_model_config_tells_how_many_tokens_fit(gib: int, fits: bool, healthy: Any, lint_of: Any) -> None:
+    """Llama-3 8B: 131,072 bytes per token in 16 bits, so 8192 tokens are 1 GiB; one block is kept back."""
+    engine = healthy["spec"]["template"]["spec"]["containers"][0]
+    engine["args"] += [f"--kv-cache-memory-bytes={gib * 2**30 - 2**21}", "--dtype=bfloat16"]
+    model = ModelConfig.uniform(32, 8, 128)
+    assert ("TT025" not in _ids(lint_of(healthy, options=Options(model_config=model)))) is fits
+    assert "TT025" not in _ids(lint_of(healthy))
 
 
 @pytest.mark.parametrize("kind", ["Job", "CronJob"])

@@ -6,9 +6,10 @@ file that cannot be read, or no engine with --require-engine. A bad file does no
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -16,7 +17,7 @@ from typing import Annotated
 import typer
 
 from trimtab.cli.files import STDIN, read_files
-from trimtab.cli.tune import errors as shown_errors
+from trimtab.engine.model_config import ModelConfig
 from trimtab.engine.versions import parse
 from trimtab.errors import InputError
 from trimtab.lint.as_json import as_json
@@ -57,6 +58,12 @@ SlowOption = Annotated[
 CacheOption = Annotated[
     int | None, typer.Option(min=1, help="The KV cache in tokens, as vLLM logs it at start, to check --max-model-len.")
 ]
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="CONFIG", help="config.json of the model, to know the cache by --kv-cache-memory-bytes or blocks."
+    ),
+]
 RequireOption = Annotated[bool, typer.Option(help="Exit 2 if the files hold no vLLM at all.")]
 RulesOption = Annotated[bool, typer.Option("--rules", help="List the rules and exit.")]
 
@@ -69,6 +76,7 @@ def app(
     disable: DisableOption = None,
     slow_start_seconds: SlowOption = SLOW_START_SECONDS,
     kv_cache_size_tokens: CacheOption = None,
+    model_config: ConfigOption = None,
     require_engine: RequireOption = False,
     rules: RulesOption = False,
 ) -> None:
@@ -76,7 +84,7 @@ def app(
 
     Examples: trimtab lint deploy/   helm template my-chart | trimtab lint -o sarif -
     """
-    with shown_errors():
+    with bad_usage():
         if rules:
             print(rule_list())
             return
@@ -84,7 +92,8 @@ def app(
             raise InputError("FILE", "none is given", "Name manifests, a folder, or - for stdin.")
         if engine_version is not None and parse(engine_version) is None:
             raise InputError("--engine-version", f"{engine_version!r} is no version", "Write it like 0.9.1.")
-        options = Options(slow_start_seconds, kv_cache_size_tokens, engine_version)
+        model = read_model_config(model_config) if model_config else None
+        options = Options(slow_start_seconds, kv_cache_size_tokens, engine_version, model)
         disabled = rule_ids(disable or ())
         documents, faults = read(files)
         reports = lint(documents, options, disabled)
@@ -92,6 +101,25 @@ def app(
     if not reports:
         print("No container of these files runs vLLM in a form that Trimtab knows.", file=sys.stderr)
     raise typer.Exit(exit_code(reports, faults, severity_threshold, require_engine=require_engine))
+
+
+@contextlib.contextmanager
+def bad_usage() -> Iterator[None]:
+    """As cli/tune.py has it, without the tuner's imports: they take longer than all of lint."""
+    try:
+        yield
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise typer.Exit(2) from None
+
+
+def read_model_config(path: Path) -> ModelConfig:
+    file = path / "config.json" if path.is_dir() else path
+    try:
+        return ModelConfig.from_hf(json.loads(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError, RecursionError) as error:
+        problem = f"{file} cannot be read ({getattr(error, 'strerror', None) or 'no JSON'})"
+        raise InputError("--model-config", problem, "Name the model's Hugging Face config.json.") from None
 
 
 def rule_list() -> str:

@@ -87,7 +87,7 @@ def _value(target: Target, flag: Flag) -> Any:
     if flag.spelling.startswith("-O"):
         return _typed(flag.name, flag.spelling.removeprefix("-O").removeprefix("=") or "".join(texts))
     if flag.kind in ("boolean", "switch"):
-        return texts[0] if texts else not flag.negated
+        return None if flag.joined else not flag.negated  # with a value vLLM stops, and the value may be a key
     if flag.kind == "many" or flag.name == "--middleware":
         return texts
     if not texts:

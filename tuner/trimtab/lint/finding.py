@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from trimtab.engine.model_config import ModelConfig
+
 if TYPE_CHECKING:
     from trimtab.lint.target import Target
 
@@ -32,12 +34,14 @@ SLOW_START_SECONDS: Final = 600
 
 @dataclass(frozen=True)
 class Options:
-    """What a manifest does not say. slow_start_seconds: how long an engine may take until it serves.
-    engine_version: vLLM's, where the image's tag does not tell. kv_cache_size_tokens: as vLLM logs it at start."""
+    """What a manifest does not say. slow_start_seconds: how long an engine may take until it serves. engine_version:
+    vLLM's, where the image's tag does not tell. kv_cache_size_tokens: as vLLM logs it at start. model_config: the
+    model's config.json, from which the cache's size follows."""
 
     slow_start_seconds: int = SLOW_START_SECONDS
     kv_cache_size_tokens: int | None = None
     engine_version: str | None = None
+    model_config: ModelConfig | None = None
 
 
 @dataclass(frozen=True)

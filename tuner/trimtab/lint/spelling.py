@@ -15,7 +15,7 @@ from trimtab.engine.flag_table import HISTORY, KINDS, NEWEST, aliases, kinds
 from trimtab.engine.flags import Flag
 from trimtab.engine.versions import parse
 from trimtab.lint.finding import Hit, Options, Severity
-from trimtab.lint.target import Target
+from trimtab.lint.target import Target, is_secret
 
 #: what replaces a removed flag; of the others nothing does
 _INSTEAD: Final = {
@@ -130,7 +130,7 @@ def duplicate(target: Target, options: Options) -> Iterator[Hit]:
     for (name, path), flags in groups.items():
         losers = [f for f in flags if not f.wins]
         if len(flags) > 1 and losers and flags[-1].wins and _differ(target, flags):
-            shown = "" if flags[-1].value is None else f" ({flags[-1].value[:40]})"
+            shown = "" if flags[-1].value is None or is_secret(flags[-1]) else f" ({flags[-1].value[:40]})"
             full = f"{name}.{path}" if path else name
             yield target.at(
                 losers[0], f"{full} is given {len(flags)} times with different values; only the last counts{shown}."

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
+import yaml
+
+#: the Deployment of examples/, without faults
+HEALTHY: Final = next(yaml.safe_load_all((Path(__file__).resolve().parents[2] / "examples/target.yaml").read_text()))
 Manifest = dict[str, Any]
 #: changes the Deployment, and returns other objects of the same input
 Break = Callable[[Manifest], list[Manifest] | None]
