@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 ENGINE_VERSION: Final = "trimtab.dev/engine-version"
-_NUMBER = r"\d+\.\d+\.\d+(?:\.post\d+|rc\d+)?"
+_NUMBER = r"\d{1,4}\.\d{1,4}\.\d{1,4}(?:\.post\d{1,4}|rc\d{1,4})?"
 _VERSION = re.compile(rf"v?({_NUMBER})(?=$|[-_+])")
 _MARKED = re.compile(rf"vllm[_-]?v?({_NUMBER})(?![\d.])")
 _UPSTREAM = re.compile(r"(?:^|/)vllm-(?:openai|cpu|tpu|xpu|rocm)[a-z0-9-]*$")

@@ -12,6 +12,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from trimtab.engine.flag_table import SECRETS
@@ -206,8 +207,9 @@ def _suspected(template: Mapping[str, Any]) -> set[str]:
     """Of a command line that cannot be read: every item that names a secret's flag, and the item behind it."""
     found: set[str] = set()
     for container in template["spec"].get("containers") or ():
-        items = [i for where in _LISTS for i in container.get(where) or () if isinstance(i, str)]
-        for item, following in zip(items, [*items[1:], ""], strict=True):
+        lists = [container.get(where) for where in _LISTS] if isinstance(container, Mapping) else []
+        items = [i for listed in lists if isinstance(listed, list) for i in listed if isinstance(i, str)]
+        for item, following in pairwise([*items, ""]):
             if any(secret[2:] in item.replace("_", "-") for secret in SECRETS):
                 found |= {item, following}
     return found - {""}

@@ -11,12 +11,15 @@ from functools import lru_cache
 
 from packaging.version import InvalidVersion, Version
 
+#: characters; longer than any release's name
+_LONGEST = 64
+
 
 @lru_cache(maxsize=256)
 def parse(text: str | None) -> Version | None:
     """The release that `text` names; None if there is none or it is no version."""
     try:
-        return Version(Version(text).base_version) if text else None
+        return Version(Version(text).base_version) if text and len(text) <= _LONGEST else None
     except InvalidVersion:
         return None
 
