@@ -243,6 +243,7 @@ def test_keys_are_in_no_message(run: Run, args: str) -> None:
         (["--set", "max_num_seqs=4", "none.yaml"], "FILE: none.yaml cannot be read (No such file"),
         (["--set", "max_num_seqs=4", "."], "FILE: . is a folder"),
         (["--set", "max_num_seqs=4", "-", "-"], "FILE: - is given twice"),
+        (["--set", "max_num_seqs=4", "m.yaml", "m.yaml"], "FILE: m.yaml is given twice"),
         (["--set", "max_num_seqs=4", "-i", "-"], "--in-place: standard input"),
         (["--set", "max_num_seqs=4", "--diff", "-o", "json", "m.yaml"], "--diff: "),
         (["--set", "max_num_seqs=4", "--target", "deploy/x", "m.yaml"], "--target: 'deploy/x' is not in the input"),

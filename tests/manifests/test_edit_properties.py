@@ -30,7 +30,7 @@ def with_lists(document: Document, **lists: list[str] | None) -> dict[str, Any]:
 
 
 def edited(document: Document, after: dict[str, Any]) -> Document:
-    text = edit_document(document, PATH, after)
+    text = edit_document(document, {PATH: after})
     data = yaml.safe_load(text)
     wanted = copy.deepcopy(document.data)
     wanted["spec"]["template"] = after
@@ -62,7 +62,7 @@ def test_a_replaced_item_is_the_only_change_and_its_old_value_restores_the_text(
     changed = [*items[:at], new, *items[at + 1 :]]
     after = edited(document, with_lists(document, **{key: changed}))
     assert outside(after.text) == outside(document.text)
-    assert edit_document(after, PATH, template(after)) == after.text
+    assert edit_document(after, {PATH: template(after)}) == after.text
     back = edited(after, with_lists(after, **{key: items}))
     assert back.data == document.data
 

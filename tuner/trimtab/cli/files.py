@@ -42,8 +42,9 @@ class TextFile:
 
 def read_files(names: Sequence[str], field_name: str = "FILE") -> list[TextFile]:
     """Each file's text, line ends untouched. Raises `InputError` naming the file."""
-    if names.count(STDIN) > 1:
-        raise InputError(field_name, "- is given twice", "Name standard input once.")
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InputError(field_name, f"{twice} is given twice", "Name each file once.")
     return [_decoded(name, _read(name, field_name), field_name) for name in names]
 
 

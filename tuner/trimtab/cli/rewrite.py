@@ -23,6 +23,7 @@ from trimtab.engine.patch import json_patch
 from trimtab.engine.settings import SETTINGS, Value
 from trimtab.errors import EngineError, EngineNotFound, InputError, RewriteRefused
 from trimtab.manifests.rewriting import Rewritten, Source, Target, rewrite_manifests
+from trimtab.manifests.workload import Workload
 from trimtab.tune.options import parse_value
 
 REFUSED: Final = 3
@@ -214,19 +215,19 @@ def _patch(targets: Sequence[Target]) -> list[dict[str, Any]]:
         problem = f"a patch is for one object, and {len(targets)} run vLLM"
         raise InputError("--output", problem, f"Name one with --target: {', '.join(t.title for t in targets)}.")
     target = targets[0]
-    if target.template_before is None or target.template_after is None:
+    if not isinstance(target.origin, Workload) or target.template_before is None or target.template_after is None:
         return []
-    return json_patch(target.template_before, target.template_after, target.pointer)
+    return json_patch(target.template_before, target.template_after, target.origin.pointer)
 
 
 def _target_json(target: Target) -> dict[str, Any]:
     return {
         "file": target.source,
-        "kind": target.kind,
-        "name": target.name,
-        "namespace": target.namespace or None,
+        "kind": target.origin.kind,
+        "name": target.origin.name,
+        "namespace": target.origin.namespace or None,
         "container": target.container or None,
-        "changed": target.changed and target.error is None,
+        "changed": target.changed,
         "before": dict(target.before),
         "after": dict(target.after),
         "owners": [{"kind": o.kind, "name": o.name, "evidence": o.evidence, "advice": o.advice} for o in target.owners],

@@ -15,9 +15,9 @@ from trimtab.engine.ownership import Owner, owners
 from trimtab.engine.rewrite import rewrite
 from trimtab.engine.settings import Value
 from trimtab.errors import ControllerOwned, EngineError, EngineNotFound, InputError, RewriteRefused, SpecElsewhere
-from trimtab.manifests.documents import Document, load, read_documents
+from trimtab.manifests.documents import Document, read_documents
 from trimtab.manifests.mounted import mounted_files
-from trimtab.manifests.workload import Inventory, Unreadable, Workload, inventory
+from trimtab.manifests.workload import Inventory, Path, Unreadable, Workload, inventory
 from trimtab.manifests.yaml_edit import edit_document
 
 Changes = Mapping[str, Value | None]
@@ -38,15 +38,11 @@ class Source:
 class Target:
     """What became of one target. before, after: the changed settings' values, None where not set.
 
-    error: why it refuses; nothing is changed then. template_before, template_after: None where it refuses.
+    error: why it refuses; nothing is changed then. template_before, template_after: None where it could not be read.
     """
 
-    source: str
-    kind: str
-    name: str
-    namespace: str
+    origin: Workload | Unreadable
     container: str = ""
-    pointer: str = ""
     before: Changes = field(default_factory=dict)
     after: Changes = field(default_factory=dict)
     owners: tuple[Owner, ...] = ()
@@ -55,12 +51,20 @@ class Target:
     template_after: Mapping[str, Any] | None = field(default=None, repr=False)
 
     @property
+    def document(self) -> Document:
+        return self.origin.document
+
+    @property
+    def source(self) -> str:
+        return self.document.source
+
+    @property
     def title(self) -> str:
-        return f"{self.kind}/{self.name}"
+        return self.origin.title
 
     @property
     def changed(self) -> bool:
-        return self.template_before != self.template_after
+        return self.error is None and self.template_before != self.template_after
 
 
 @dataclass(frozen=True)
@@ -85,7 +89,6 @@ def rewrite_manifests(
     """
     documents = [read_documents(source.text, source.name) for source in sources]
     seen = inventory([document for part in documents for document in part])
-    texts = {(d.source, d.index): d for part in documents for d in part}
     targets: list[Target] = []
     passed_over: list[EngineError] = []
     for item in _picked(seen, picks):
@@ -95,15 +98,20 @@ def rewrite_manifests(
         engine = _Engine(item, container, mounted_files(item, seen.config_maps, container))
         error = engine.error()
         if error is None or picks or engine.counts(error):
-            targets.append(_rewrite_one(engine, changes, texts, error))
+            targets.append(_rewrite_one(engine, changes, error))
         else:
             passed_over.append(error)
     if not targets:
         raise passed_over[0] if len(passed_over) == 1 else _nothing(seen, container)
+    texts: list[str] = []
+    for part in documents:
+        edited = [_edited(document, [t for t in targets if t.document is document]) for document in part]
+        texts.append("".join(text for text, _ in edited))
+        errors = {(d.index, path): e for d, (_, found) in zip(part, edited, strict=True) for path, e in found.items()}
+        targets = [_with_error(t, errors) if t.document.source == part[0].source else t for t in targets]
     if any(target.error is not None for target in targets):
-        return Rewritten(tuple(source.text for source in sources), tuple(targets))
-    joined = tuple("".join(texts[d.source, d.index].text for d in part) for part in documents)
-    return Rewritten(joined, tuple(targets))
+        texts = [source.text for source in sources]
+    return Rewritten(tuple(texts), tuple(targets))
 
 
 # --- which are targets ------------------------------------------------------------------------------------------------
@@ -186,35 +194,25 @@ def _nothing(seen: Inventory, container: str | None) -> EngineNotFound:
 
 # --- one target -------------------------------------------------------------------------------------------------------
 def _unreadable(item: Unreadable) -> Target:
-    error = SpecElsewhere(f"{item.title} is not edited: {item.reason}", hint=item.advice)
-    return Target(item.document.source, item.kind, item.name, item.namespace, error=error)
+    return Target(item, error=SpecElsewhere(f"{item.title} is not edited: {item.reason}", hint=item.advice))
 
 
-def _rewrite_one(
-    engine: _Engine, changes: Changes, texts: dict[tuple[str, int], Document], error: EngineError | None
-) -> Target:
+def _rewrite_one(engine: _Engine, changes: Changes, error: EngineError | None) -> Target:
+    """The target's new template, or why there is none."""
     workload = engine.workload
-    found = owners(workload.metadata)
-    target = Target(
-        workload.document.source, workload.kind, workload.name, workload.namespace, pointer=workload.pointer,
-        owners=found,
-    )  # fmt: skip
+    target = Target(workload, owners=owners(workload.metadata))
     if error is not None:
         return replace(target, error=_with_names(engine, error))
-    controller = next((o for o in found if o.refuses), None)
+    controller = next((o for o in target.owners if o.refuses), None)
     if controller is not None:
         message = f"{workload.title} is written by {controller.title} ({controller.evidence})"
         return replace(target, error=ControllerOwned(message, hint=controller.advice))
-    key = (workload.document.source, workload.document.index)
-    document = texts[key]
     try:
         before = engine.read()
         written = rewrite(workload.template, changes, engine.container, engine.files)
         after = engine.read(written)
-        text = edit_document(document, workload.path, written)
     except EngineError as refusal:
         return replace(target, error=refusal)
-    texts[key] = replace(document, text=text, data=load(text, document.source, document.line))
     return replace(
         target,
         container=before.container,
@@ -223,6 +221,32 @@ def _rewrite_one(
         template_before=workload.template,
         template_after=written,
     )
+
+
+_Errors = dict[Path, EngineError]
+
+
+def _edited(document: Document, targets: Sequence[Target]) -> tuple[str, _Errors]:
+    """The document with all its targets' new templates, or its text and which of them cannot be written."""
+    edits = {t.origin.path: t.template_after for t in targets if t.template_after is not None}
+    try:
+        return edit_document(document, edits), {}
+    except RewriteRefused as refusal:
+        errors = {path: error for path, after in edits.items() if (error := _refusal(document, path, after))}
+        return document.text, errors or dict.fromkeys(edits, refusal)
+
+
+def _refusal(document: Document, path: Path, after: Mapping[str, Any]) -> EngineError | None:
+    try:
+        edit_document(document, {path: after})
+    except RewriteRefused as refusal:
+        return refusal
+    return None
+
+
+def _with_error(target: Target, errors: Mapping[tuple[int, Path], EngineError]) -> Target:
+    error = errors.get((target.document.index, target.origin.path))
+    return target if error is None or target.error is not None else replace(target, error=error)
 
 
 def _with_names(engine: _Engine, error: EngineError) -> EngineError:

@@ -46,7 +46,7 @@ _CUSTOM: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True)
 class Workload:
-    """A pod template in a document. path: from the document to the template, () where the object is a pod itself.
+    """A pod template in a document. path: from the document to its template, () where the object is a pod itself.
 
     replicas: None where absent (an autoscaler may own it, or the API's default counts).
     """
@@ -74,12 +74,16 @@ class Workload:
 
 @dataclass(frozen=True)
 class Unreadable:
-    """A custom resource that runs vLLM. reason: why it is not edited. advice: where its owner makes the change."""
+    """A custom resource that runs vLLM. path: from the document to it.
+
+    reason: why it is not edited. advice: where its owner makes the change.
+    """
 
     kind: str
     api_version: str
     name: str
     namespace: str
+    path: Path
     reason: str
     advice: str
     document: Document = field(repr=False)
@@ -112,7 +116,7 @@ def inventory(documents: Sequence[Document]) -> Inventory:
                 if (workload := _workload(body, path, document)) is not None:
                     workloads.append(workload)
             elif (reason := _custom_reason(group)) is not None and _mentions_vllm(body):
-                unreadable.append(_unreadable(body, reason, document))
+                unreadable.append(_unreadable(body, path, reason, document))
     return Inventory(tuple(workloads), tuple(unreadable), config_maps)
 
 
@@ -157,10 +161,10 @@ def _workload(body: Mapping[str, Any], path: Path, document: Document) -> Worklo
     )
 
 
-def _unreadable(body: Mapping[str, Any], reason: str, document: Document) -> Unreadable:
+def _unreadable(body: Mapping[str, Any], path: Path, reason: str, document: Document) -> Unreadable:
     kind, name = body["kind"], _name(body)
     advice = f"Change the spec of {kind} {name} by hand; `trimtab rewrite` edits pod templates only."
-    return Unreadable(kind, str(body.get("apiVersion", "")), name, _space(body), reason, advice, document)
+    return Unreadable(kind, str(body.get("apiVersion", "")), name, _space(body), path, reason, advice, document)
 
 
 def _custom_reason(group: str) -> str | None:

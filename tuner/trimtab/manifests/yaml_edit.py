@@ -35,17 +35,19 @@ class _Change:
     after: Any
 
 
-def edit_document(document: Document, path: Path, after: Mapping[str, Any]) -> str:
-    """The document's text with the pod template at `path` changed to `after`; the text itself if nothing differs.
+def edit_document(document: Document, edits: Mapping[Path, Mapping[str, Any]]) -> str:
+    """The document's text with the pod template at each path changed to the one given; itself if nothing differs.
 
     Raises `RewriteRefused` where the text cannot be edited without touching anything else (a shared anchor, a merged
     key), `InputError` for a key that is there twice.
     """
-    changes = list(_changes(_at(document.data, path), after, path))
+    changes = [c for path, after in edits.items() for c in _changes(_at(document.data, path), after, path)]
     if not changes:
         return document.text
     tree = _Tree.of(document)
-    wanted = _with(document.data, path, after)
+    wanted = document.data
+    for path, after in edits.items():
+        wanted = _with(wanted, path, after)
     refusal: RewriteRefused | None = None
     for variant in VARIANTS:
         try:
