@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import manifests
 import pytest
 from scenario import LOAD, Scenario
 
+import manifests
 from trimtab_operator.cluster import Cluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(500)]

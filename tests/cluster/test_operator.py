@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import manifests
 import pytest
 from scenario import LOAD, Scenario
+
+import manifests
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 ROOT = Path(__file__).resolve().parents[2]
