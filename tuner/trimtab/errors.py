@@ -7,8 +7,6 @@ TrimtabError
 |-- EngineError             the target's pod template
 |   |-- EngineNotFound      no container, or more than one, runs vLLM
 |   `-- RewriteRefused      the command line cannot be edited safely: Recommend mode still works
-|       |-- ControllerOwned ... the object is written by a controller: change what that controller reads
-|       `-- SpecElsewhere   ... the pod spec is a custom resource's or a chart's: change it there
 |-- MetricsError            the metrics source; "no data" is not an error but an unknown in the Observation
 |   |-- MetricsUnreachable  retry, nothing is decided meanwhile
 |   `-- MetricsRefused      credentials or certificate: retrying alone will not help
@@ -85,14 +83,6 @@ class RewriteRefused(EngineError):
     def __init__(self, message: str, *, hint: str | None = None, code: str = "RewriteRefused") -> None:
         super().__init__(message, hint=hint)
         self.code = code
-
-
-class ControllerOwned(RewriteRefused):
-    """A controller writes the object (an ownerReference with controller: true) and would undo the change."""
-
-
-class SpecElsewhere(RewriteRefused):
-    """The pods come from a custom resource or chart whose fields are its owner's, not from a pod template."""
 
 
 class MetricsError(TrimtabError):

@@ -150,9 +150,8 @@ def refusal(error: EngineError) -> str:
 
 
 def reason_of(error: EngineError) -> str:
-    """The stable name: why a command line was refused where that is told, else the error's own."""
-    code = error.code if isinstance(error, RewriteRefused) else error.reason
-    return error.reason if code == RewriteRefused.__name__ else code
+    """The stable name of why: the code of a refusal, else the error's own."""
+    return error.code if isinstance(error, RewriteRefused) else error.reason
 
 
 def hint_of(error: EngineError) -> str:

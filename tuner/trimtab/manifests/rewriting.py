@@ -14,7 +14,7 @@ from trimtab.engine.command import EngineCommand, parse_template
 from trimtab.engine.ownership import Owner, owners
 from trimtab.engine.rewrite import rewrite
 from trimtab.engine.settings import Value
-from trimtab.errors import ControllerOwned, EngineError, EngineNotFound, InputError, RewriteRefused, SpecElsewhere
+from trimtab.errors import EngineError, EngineNotFound, InputError, RewriteRefused
 from trimtab.manifests.documents import Document, read_documents
 from trimtab.manifests.mounted import mounted_files
 from trimtab.manifests.workload import Inventory, Path, Unreadable, Workload, inventory
@@ -194,7 +194,8 @@ def _nothing(seen: Inventory, container: str | None) -> EngineNotFound:
 
 # --- one target -------------------------------------------------------------------------------------------------------
 def _unreadable(item: Unreadable) -> Target:
-    return Target(item, error=SpecElsewhere(f"{item.title} is not edited: {item.reason}", hint=item.advice))
+    message = f"{item.title} is not edited: {item.reason}"
+    return Target(item, error=RewriteRefused(message, hint=item.advice, code="SpecElsewhere"))
 
 
 def _rewrite_one(engine: _Engine, changes: Changes, error: EngineError | None) -> Target:
@@ -206,7 +207,7 @@ def _rewrite_one(engine: _Engine, changes: Changes, error: EngineError | None) -
     controller = next((o for o in target.owners if o.refuses), None)
     if controller is not None:
         message = f"{workload.title} is written by {controller.title} ({controller.evidence})"
-        return replace(target, error=ControllerOwned(message, hint=controller.advice))
+        return replace(target, error=RewriteRefused(message, hint=controller.advice, code="ControllerOwned"))
     try:
         before = engine.read()
         written = rewrite(workload.template, changes, engine.container, engine.files)
