@@ -12,7 +12,7 @@ from typing import Any
 
 from trimtab.engine.command import EngineCommand, parse_template
 from trimtab.engine.locate import Files, locate
-from trimtab.errors import EngineError, EngineNotFound, InputError, RewriteRefused, SpecElsewhere, TrimtabError
+from trimtab.errors import EngineError, EngineNotFound, InputError, RewriteRefused, TrimtabError
 from trimtab.lint.finding import Options, Path
 from trimtab.lint.target import Neighbours, Target, mapping
 from trimtab.lint.view import tolerant_command, view
@@ -65,7 +65,7 @@ def custom_root(custom: Unreadable) -> tuple[Path, Mapping[str, Any]]:
 def custom_targets(custom: Unreadable, neighbours: Neighbours, options: Options) -> Iterator[Target]:
     """The engines in pod specs anywhere in a custom resource; all are refused, because their owner makes the pods."""
     root, body = custom_root(custom)
-    refusal = SpecElsewhere(f"{custom.kind}: {custom.reason}", hint=custom.advice, code="SpecElsewhere")
+    refusal = RewriteRefused(f"{custom.kind}: {custom.reason}", hint=custom.advice, code="SpecElsewhere")
     for path, pod in _pods(body, root, set()):
         workload = Workload(
             custom.kind, custom.api_version, custom.name, custom.namespace, path, {"spec": pod},
