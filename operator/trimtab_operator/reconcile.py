@@ -41,6 +41,7 @@ from trimtab_operator.records import SEARCH_LABEL, TUNER_LABEL, new_trial, recor
 from trimtab_operator.sources import Sources
 from trimtab_operator.target import Target, read_target
 from trimtab_operator.tuner_status import Situation, tuner_status
+from trimtab_operator.versions import Versions
 
 Json = dict[str, Any]
 
@@ -74,6 +75,7 @@ class Reconciler:
     recorder: Recorder
     clock: Callable[[], float]
     sleep: Callable[[float], None]
+    versions: Versions = field(default_factory=Versions)
     #: (tuner's uid, search hash) whose space is used up; memory only, found out again after a restart
     exhausted: set[tuple[str, str]] = field(default_factory=set)
 
@@ -282,6 +284,9 @@ class Reconciler:
             source = self.sources.of(tuner, spec)
         except TrimtabError as error:
             return fleet, f"{error} {error.hint}"
+        if configuration is not None:
+            stated = target.engine(spec.target_ref.container).version
+            fleet = replace(fleet, engine_version=stated or self.versions.of(deployment, ready[0], port, now))
         pods = refs(ready, tuner["metadata"]["namespace"], port)
         seconds = min(300.0, max(_LOOK_SECONDS, spec.rollout.measurement_seconds))
         observation, trouble = fleet_observation(source, pods, seconds, now)

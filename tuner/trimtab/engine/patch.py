@@ -63,7 +63,9 @@ def _variables(
     before: Mapping[str, Any], after: Mapping[str, Any]
 ) -> Iterator[tuple[int, Mapping[str, Any], Mapping[str, Any]]]:
     """Entries of env whose value differs, with their index."""
-    pairs = zip(before.get("env") or (), after.get("env") or (), strict=True)
+    if before.get("env") == after.get("env"):
+        return
+    pairs = zip(before["env"], after["env"], strict=True)
     yield from ((at, old, new) for at, (old, new) in enumerate(pairs) if old != new)
 
 

@@ -49,6 +49,8 @@ class FleetView:
     observation: Observation | None = None
     findings: tuple[Finding, ...] = ()
     configuration: Configuration | None = None
+    #: vLLM's version by the pod template or by the engine itself
+    engine_version: str | None = None
 
 
 @dataclass(frozen=True)

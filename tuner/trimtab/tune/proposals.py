@@ -85,7 +85,7 @@ class Proposals:
                 _log.warning("%s %s", study.warning, study.warning.hint)
             if proposal is None:
                 return None
-            written = _rewritten(spec, template, current, proposal.configuration)
+            written = _rewritten(spec, template, fleet, proposal.configuration)
             if written is not None:
                 return Proposed(proposal.configuration, written, proposal.origin)
             refused += _unclear(proposal.configuration, len(refused), "refused")
@@ -106,7 +106,7 @@ class Proposals:
             return None
         tried = {t.configuration.key() for t in trials if t.ended and t.phase is not Phase.CANCELLED}
         for guess in candidates(current, fleet.observation, fleet.findings, space_of(spec)):
-            written = _rewritten(spec, template, current, guess.configuration)
+            written = _rewritten(spec, template, fleet, guess.configuration)
             if written is None or guess.configuration.key() in tried:
                 continue
             text = (
@@ -131,13 +131,12 @@ def _seeds(spec: TunerSpec, current: Configuration, fleet: FleetView) -> list[Pr
     return [*asked, *candidates(current, fleet.observation, fleet.findings, space_of(spec))]
 
 
-def _rewritten(
-    spec: TunerSpec, template: Mapping[str, Any], current: Configuration, wanted: Configuration
-) -> Json | None:
+def _rewritten(spec: TunerSpec, template: Mapping[str, Any], fleet: FleetView, wanted: Configuration) -> Json | None:
     """The template with `wanted`, or None where it cannot be written or vLLM would refuse it."""
+    current = fleet.configuration or Configuration.of()
     try:
-        check_configuration(wanted)
-        written = rewrite(template, current.changes_to(wanted), spec.target_ref.container)
+        check_configuration(wanted, fleet.engine_version)
+        written = rewrite(template, current.changes_to(wanted), spec.target_ref.container, version=fleet.engine_version)
         parse_template(written, spec.target_ref.container)
     except (EngineError, InputError) as error:
         _log.info("not proposed: %s: %s", wanted, error)
