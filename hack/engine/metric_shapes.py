@@ -5,7 +5,7 @@
 FOLDER holds `vllm/` of that version's source package. Only its metrics modules are executed; every other module they
 import is a stand-in. Names, labels, buckets and help texts are thus vLLM's; the values are those of `REQUESTS` below.
 The text of the HTTP server (http_requests_total) is not in it. Needs prometheus_client and numpy. v0 works for 0.6 and
-0.7, v1 for 0.8.
+0.7, v1 from 0.8 on.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import Enum
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -39,9 +39,11 @@ class _StandIns(MetaPathFinder, Loader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        if module.__spec__ is not None and module.__spec__.name == "vllm.v1.engine":
-            module.FinishReason = Enum("FinishReason", ["stop", "length", "abort"])  # type: ignore[attr-defined]
-            module.FinishReason.__str__ = lambda self: self.name  # type: ignore[attr-defined, method-assign]
+        named: Any = module
+        named.VLLM_COMPUTE_NANS_IN_LOGITS = False
+        if named.__spec__.name == "vllm.v1.engine":
+            named.FinishReason = Enum("FinishReason", ["stop", "length", "abort"])
+            named.FinishReason.__str__ = lambda self: self.name
 
 
 def _module(root: Path, name: str) -> Any:
@@ -54,12 +56,33 @@ def _module(root: Path, name: str) -> Any:
     return module
 
 
+class _Nothing(int):
+    """0, empty, and whatever is asked of it: what a later version records and is not made up here."""
+
+    def __getattr__(self, name: str) -> _Nothing:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _Nothing()
+
+    def __call__(self, *args: object, **kwargs: object) -> _Nothing:
+        return _Nothing()
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
+
+
+class _Record(SimpleNamespace):
+    def __getattr__(self, name: str) -> Any:
+        return None if name == "spec_decoding_stats" else _Nothing()
+
+
 def _config() -> Any:
     config = MagicMock()
     config.model_config.max_model_len, config.model_config.served_model_name = 4096, "m"
     config.model_config.enforce_eager, config.lora_config, config.speculative_config = True, None, None
-    config.observability_config.show_hidden_metrics = False
-    config.cache_config.metrics_info = lambda: {**CACHE, "num_gpu_blocks": "None"}
+    config.observability_config = SimpleNamespace(show_hidden_metrics=False, kv_cache_metrics=False)
+    config.custom_histogram_buckets = config.observability_config.custom_histogram_buckets = None
+    config.cache_config.metrics_info = lambda: {**CACHE, "num_gpu_blocks": "None"}  # as long as no engine has begun
     return config
 
 
@@ -86,24 +109,32 @@ def _v0(root: Path) -> None:
 
 
 def _v1(root: Path) -> None:
+    for helper in ("stats", "utils", "buckets"):
+        if (root / f"vllm/v1/metrics/{helper}.py").is_file():
+            _module(root, f"vllm.v1.metrics.{helper}")
     loggers = _module(root, "vllm.v1.metrics.loggers")
-    logger = loggers.PrometheusStatLogger(_config())
+    config = _config()
+    logger = loggers.PrometheusStatLogger(config)
+    config.cache_config.metrics_info = lambda: {**CACHE, "num_gpu_blocks": "1000"}
+    if hasattr(logger, "log_engine_initialized"):
+        logger.log_engine_initialized()
     finished = [
-        SimpleNamespace(
+        _Record(
             finish_reason=loggers.FinishReason[reason], e2e_latency=1.5, queued_time=0.1, prefill_time=0.2,
             inference_time=1.4, decode_time=1.2, num_prompt_tokens=prompt, num_generation_tokens=output,
-            max_tokens_param=limit,
+            max_tokens_param=limit, mean_time_per_output_token=0.02,
         )
         for prompt, output, limit, reason in REQUESTS
     ]  # fmt: skip
-    scheduler = SimpleNamespace(
-        num_running_reqs=3, num_waiting_reqs=2, gpu_cache_usage=0.5, spec_decoding_stats=None,
-        prefix_cache_stats=SimpleNamespace(queries=28, hits=7),
+    scheduler = _Record(
+        num_running_reqs=3, num_waiting_reqs=2, gpu_cache_usage=0.5, kv_cache_usage=0.5,
+        prefix_cache_stats=_Record(queries=28, hits=7), waiting_lora_adapters={}, running_lora_adapters={},
     )  # fmt: skip
-    iteration = SimpleNamespace(
+    iteration = _Record(
         num_preempted_reqs=2, num_prompt_tokens=450, num_generation_tokens=89, n_params_iter=[1, 1, 1],
         max_num_generation_tokens_iter=[20, 64, 5], time_to_first_tokens_iter=[0.03, 0.2, 0.07],
-        time_per_output_tokens_iter=[0.012, 0.02, 0.03], finished_requests=finished,
+        time_per_output_tokens_iter=[0.012, 0.02, 0.03], inter_token_latencies_iter=[0.012, 0.02, 0.03],
+        finished_requests=finished,
     )  # fmt: skip
     logger.record(scheduler, iteration)
 
