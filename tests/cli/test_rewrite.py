@@ -165,16 +165,17 @@ LWS = (
         (SERVICE, "EngineNotFound", "Give the manifest of the Deployment"),
         (engine(args='["--max-num-seqs 32"]'), "RewriteRefused", ""),
         (engine(args="[x]").replace("vllm/vllm-openai", "nginx"), "EngineNotFound", "--container"),
+        (engine(args='["vllm serve m & wait"]\n        command: [sh, -c]'), "BackgroundJob", "by hand"),
         (engine(args='[&x "--max-num-seqs=32"]\n        workingDir: *x'), "SharedAnchor", "anchor by hand"),
     ],
-    ids=["controller", "custom-resource", "no-workload", "glued", "no-engine", "anchor"],
+    ids=["controller", "custom-resource", "no-workload", "glued", "no-engine", "background", "anchor"],
 )  # fmt: skip
 def test_a_refusal_is_typed_prints_nothing_and_exits_with_3(run: Run, text: str, reason: str, hint: str) -> None:
     done = run("--set", "max_num_seqs=48", "m.yaml", m=text)
     assert (done.code, done.out) == (3, "")
     assert f"refused: {reason}: " in done.err
     assert hint in done.err
-    assert "spec.targetRef" not in done.err
+    assert "spec.targetRef" not in done.err and "Recommend" not in done.err
     done = run("--set", "max_num_seqs=48", "-o", "json", "m.yaml")
     assert done.code == 3
     told = json.loads(done.out)

@@ -67,7 +67,7 @@ def test_a_replaced_item_is_the_only_change_and_its_old_value_restores_the_text(
     assert back.data == document.data
 
 
-@SLOW
+@settings(SLOW, max_examples=25)
 @given(manifests(), st.data())
 def test_a_number_inside_a_word_is_replaced_in_place_in_every_style(document: Document, data: st.DataObject) -> None:
     key, items = a_list(document, data)

@@ -32,6 +32,7 @@ _HINTS: Final = {
     EngineNotFound.hint: "Name the container with --container; docs/targets.md lists the command lines that are read.",
     RewriteRefused.hint: "Make this change by hand; docs/targets.md lists what is refused, and why.",
 }
+_RECOMMEND: Final = re.compile(r"or use mode Recommend(?: and change the script by hand)?")
 
 
 class Output(StrEnum):
@@ -155,7 +156,7 @@ def reason_of(error: EngineError) -> str:
 
 
 def hint_of(error: EngineError) -> str:
-    return _HINTS.get(error.hint, error.hint)
+    return _HINTS.get(error.hint) or _RECOMMEND.sub("or make the change by hand", error.hint)
 
 
 def _changes_text(target: Target) -> str:
