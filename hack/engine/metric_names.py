@@ -1,7 +1,7 @@
 """Lists the metrics that a vLLM source tree defines, by reading its syntax trees: nothing of vLLM is imported.
 
-    python hack/engine/metric_names.py FOLDER              one definition a line
-    python hack/engine/metric_names.py 0.6.0 0.6.1 ...     the history over folders named by version, as one JSON
+    python hack/engine/metric_names.py FOLDER                        prints one definition a line
+    python hack/engine/metric_names.py HISTORY.json 0.32.0 0.33.0    adds folders named by version to the history
 
 A folder holds `vllm/` (an unpacked source distribution, or a venv's site-packages). Hidden means: shown only with
 --show-hidden-metrics-for-version. Tests compare trimtab/engine/metric_table.py with the history of 0.6.0 to 0.33.0,
@@ -14,10 +14,10 @@ import ast
 import json
 import re
 import sys
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 _KINDS = ("gauge", "counter", "histogram", "info")
 
@@ -101,32 +101,43 @@ def _labels(node: ast.expr | None) -> tuple[str, ...]:
     return tuple(sorted(words))
 
 
-def history(roots: Mapping[str, Path]) -> dict[str, object]:
-    """Versions read (ascending) and per metric as /metrics spells it and engine: kind, own labels, and the versions in
-    which it is shown and those in which it is hidden. roots: version -> folder."""
-    versions = sorted(roots, key=lambda v: [int(part) for part in v.split(".")])
-    found: dict[str, dict[str, dict[str, object]]] = defaultdict(dict)
-    seen: dict[tuple[str, str, bool], list[str]] = defaultdict(list)
-    for version in versions:
-        for d in definitions(roots[version]):
+def _order(version: str) -> list[int]:
+    return [int(part) for part in version.split(".")]
+
+
+def history(old: Mapping[str, Any], roots: Mapping[str, Path]) -> dict[str, Any]:
+    """`old`, which may be empty, with the versions in `roots` (version -> folder) read anew.
+
+    versions: ascending. metrics: by the name on /metrics and by engine: kind, own labels, and the versions in which it
+    is shown and those in which it is hidden.
+    """
+    found: dict[str, Any] = {name: dict(engines) for name, engines in old.get("metrics", {}).items()}
+    for engines in found.values():
+        for row in engines.values():
+            row.update({k: [v for v in row[k] if v not in roots] for k in ("shown", "hidden") if k in row})
+    for version, root in roots.items():
+        for d in definitions(root):
             name = d.name + ("_total" if d.kind == "counter" and not d.name.endswith("_total") else "")
-            found[name][d.engine] = {"kind": d.kind, "labels": d.labels}
-            if version not in seen[name, d.engine, d.hidden]:
-                seen[name, d.engine, d.hidden].append(version)
-    for (name, engine, hidden), at in seen.items():
-        found[name][engine]["hidden" if hidden else "shown"] = at
+            row = found.setdefault(name, {}).setdefault(d.engine, {})
+            row |= {"kind": d.kind, "labels": d.labels}
+            at = row.setdefault("hidden" if d.hidden else "shown", [])
+            at[:] = sorted({*at, version}, key=_order)
+    versions = sorted({*old.get("versions", ()), *roots}, key=_order)
     return {"versions": versions, "metrics": dict(sorted(found.items()))}
 
 
 def main() -> None:
-    folders = [Path(a) for a in sys.argv[1:]]
-    if not folders:
-        sys.exit("usage: metric_names.py FOLDER [FOLDER...]")
-    if len(folders) > 1:
-        print(json.dumps(history({f.name: f for f in folders}), separators=(",", ":")))
-        return
-    for found in definitions(folders[0]):
-        print(json.dumps(asdict(found)))
+    match sys.argv[1:]:
+        case [folder]:
+            for found in definitions(Path(folder)):
+                print(json.dumps(asdict(found)))
+        case [old, *folders] if old.endswith(".json"):
+            path = Path(old)
+            known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+            made = history(known, {Path(f).name: Path(f) for f in folders})
+            path.write_text(json.dumps(made, separators=(",", ":")) + "\n", encoding="utf-8")
+        case _:
+            sys.exit("usage: metric_names.py FOLDER | metric_names.py HISTORY.json FOLDER...")
 
 
 if __name__ == "__main__":

@@ -36,6 +36,11 @@ def text(*lines: str, started: float | None = 1000.0) -> str:
     return "\n".join([*head, *lines]) + "\n"
 
 
+def names_in(text: str) -> set[str]:
+    """The series names of a text."""
+    return {x.split("{")[0].split(" ")[0] for x in text.split("\n") if x and not x.startswith("#")}
+
+
 def samples(*scrapes: tuple[float, str], pod: str = "p") -> Samples:
     """What a source would have kept of these scrapes."""
     series: dict[SeriesKey, list[tuple[float, float]]] = defaultdict(list)

