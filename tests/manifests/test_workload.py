@@ -78,9 +78,25 @@ def test_custom_resources_that_run_vllm_are_named_with_the_reason(kind: str, api
     assert kind in unreadable.advice
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"objects": [{"kind": "Deployment", "command": ["vllm", "serve", "m"]}]},
+        {"spec": {"values": {"image": {"repository": "vllm/vllm-openai"}}}},
+        {"spec": {"script": "python3 -m vllm.entrypoints.openai.api_server"}},
+    ],
+)
+def test_an_unknown_resource_counts_where_it_starts_vllm(body: dict[str, Any]) -> None:
+    assert [u.kind for u in seen(obj("Thing", "template.openshift.io/v1", **body)).unreadable] == ["Thing"]
+
+
 def test_objects_without_engines_are_passed_over() -> None:
     found = seen(
         obj("InferenceService", "serving.kserve.io/v1beta1", spec={"predictor": {"model": {"modelFormat": "sklearn"}}}),
+        obj("InferencePool", "inference.networking.x-k8s.io/v1", spec={"selector": {"app": "vllm"}}),
+        obj("ScaledObject", "keda.sh/v1alpha1", spec={"triggers": [{"query": "sum(vllm:num_requests_waiting)"}]}),
+        obj("Application", "argoproj.io/v1alpha1", spec={"source": {"path": "apps/vllm"}}),
+        obj("VirtualService", "networking.istio.io/v1", spec={"http": [{"route": {"host": "vllm"}}]}),
         obj("PodMonitor", "monitoring.coreos.com/v1", spec={"selector": {"app": "vllm"}}),
         obj("VLLMTuner", "trimtab.dev/v1alpha1", spec={"targetRef": {"name": "vllm"}}),
         obj("Deployment", "apps/v1", spec={"template": {"spec": {"containers": None}}}),

@@ -5,6 +5,7 @@ A custom resource's pod spec belongs to its own controller and schema; it is nam
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -26,8 +27,9 @@ TEMPLATES: Final[Mapping[tuple[str, str], Path]] = {
     ("", "Pod"): (),
 }
 _SEVERAL_PODS: Final = "several pods make one engine, so one pod cannot be changed alone"
-#: API group -> why its objects are not edited. A group matches with its subdomains.
-_CUSTOM: Final[Mapping[str, str]] = {
+#: API groups of what serves models -> why their objects are not edited; any mention of vLLM makes them an engine.
+#: A group matches with its subdomains.
+_SERVING: Final[Mapping[str, str]] = {
     "leaderworkerset.x-k8s.io": _SEVERAL_PODS,
     "ray.io": f"Ray starts the engine ({_SEVERAL_PODS})",
     "grove.io": _SEVERAL_PODS,
@@ -38,10 +40,17 @@ _CUSTOM: Final[Mapping[str, str]] = {
     "kubeai.org": "KubeAI makes the pods from it",
     "kaito.sh": "KAITO makes the pods from it",
     "aibrix.ai": "AIBrix makes the pods from it",
+}
+#: other groups; their objects, and those of unknown groups, count only where they start vLLM
+_OTHERS: Final[Mapping[str, str]] = {
     "argoproj.io": "Argo's controller makes the pods from it",
     "helm.toolkit.fluxcd.io": "a chart's values: Flux renders the Deployment from it",
     "helm.cattle.io": "a chart's values: the Helm controller renders the Deployment from it",
+    "template.openshift.io": "an OpenShift template: process it first (oc process -f FILE)",
 }
+_UNKNOWN: Final = "it is a custom resource, and its controller makes the pods from it"
+#: an image or command of vLLM, in whatever field; a name, a label or a metric's query is none
+_STARTS_VLLM = re.compile(r"\bvllm/vllm-|\bvllm-openai\b|\bvllm\s+serve\b|\bvllm\.entrypoints\b")
 
 
 @dataclass(frozen=True)
@@ -115,7 +124,7 @@ def inventory(documents: Sequence[Document]) -> Inventory:
             elif (group, body["kind"]) in TEMPLATES:
                 if (workload := _workload(body, path, document)) is not None:
                     workloads.append(workload)
-            elif (reason := _custom_reason(group)) is not None and _mentions_vllm(body):
+            elif (reason := _custom_reason(body, group)) is not None:
                 unreadable.append(_unreadable(body, path, reason, document))
     return Inventory(tuple(workloads), tuple(unreadable), config_maps)
 
@@ -167,27 +176,33 @@ def _unreadable(body: Mapping[str, Any], path: Path, reason: str, document: Docu
     return Unreadable(kind, str(body.get("apiVersion", "")), name, _space(body), path, reason, advice, document)
 
 
-def _custom_reason(group: str) -> str | None:
-    """Why an object of this group is not edited; None for the groups of Kubernetes itself, which hold no engine."""
-    for known, reason in _CUSTOM.items():
-        if group == known or group.endswith(f".{known}"):
-            return reason
-    if "." not in group or group.endswith((".k8s.io", "trimtab.dev", "monitoring.coreos.com")):
+def _custom_reason(body: Mapping[str, Any], group: str) -> str | None:
+    """Why an object that runs vLLM is not edited; None if it runs none: routes, scalers, alerts and their like."""
+    content = [value for key, value in body.items() if key not in ("apiVersion", "kind", "metadata", "status")]
+    if (reason := _known(_SERVING, group)) is not None:
+        return reason if _mentions(content, re.compile("vllm", re.IGNORECASE)) else None
+    if "." not in group or not _mentions(content, _STARTS_VLLM):
         return None
-    return "it is a custom resource, and its controller makes the pods from it"
+    return _known(_OTHERS, group) or _UNKNOWN
 
 
-def _mentions_vllm(value: Any) -> bool:
-    """Whether any image, command or format below `spec` names vLLM."""
-    todo = [value.get("spec")] if isinstance(value, Mapping) else []
+def _known(groups: Mapping[str, str], group: str) -> str | None:
+    return next((reason for known, reason in groups.items() if f".{group}".endswith(f".{known}")), None)
+
+
+def _mentions(values: Sequence[Any], pattern: re.Pattern[str]) -> bool:
+    """Whether a text, or the items of a list of texts side by side, match. Aliases are walked once."""
+    todo, walked = list(values), set[int]()
     while todo:
         item = todo.pop()
-        if isinstance(item, str) and "vllm" in item.lower():
+        if isinstance(item, str) and pattern.search(item):
             return True
-        if isinstance(item, Mapping):
-            todo += item.values()
-        elif isinstance(item, list):
-            todo += item
+        if not isinstance(item, Mapping | list) or id(item) in walked:
+            continue
+        walked.add(id(item))
+        todo += item.values() if isinstance(item, Mapping) else item
+        if isinstance(item, list):
+            todo.append(" ".join(text for text in item if isinstance(text, str)))
     return False
 
 
