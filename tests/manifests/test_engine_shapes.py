@@ -97,3 +97,7 @@ def test_the_text_is_edited_as_the_template_is(case: dict[str, Any], form: str) 
         again = rewrite_manifests([Source("m.yaml", done.texts[0])], changes)
         assert again.texts == done.texts
         assert not again.targets[0].changed
+        before = dict(done.targets[0].before)
+        if rewrite(wanted, before, files=case.get("files")) == template:
+            back = rewrite_manifests([Source("m.yaml", done.texts[0])], before)
+            assert back.texts[0] == text

@@ -117,6 +117,12 @@ CASES = {
         "- name: v\n  image: vllm/vllm-openai:v0\n  args: &a\n  - --max-num-seqs\n  - !!str 32\n",
         '- name: v\n  image: vllm/vllm-openai:v0\n  args: &a\n  - --max-num-seqs\n  - !!str "48"\n',
     ),
+    "flags in a variable of the container": (
+        "- name: v\n  env:\n  - name: MORE   # flags\n    value: '--max-num-seqs 32 --port 80'\n"
+        '  command: [sh, -c, "vllm serve m $MORE"]\n',
+        "- name: v\n  env:\n  - name: MORE   # flags\n    value: '--max-num-seqs 48 --port 80'\n"
+        '  command: [sh, -c, "vllm serve m $MORE"]\n',
+    ),
     "JSON in an argument": (
         "- name: v\n  image: vllm/vllm-openai:v0\n  args:\n  - --max-num-seqs=32\n"
         "  - '--override-generation-config={\"a\": 1}'\n",

@@ -205,7 +205,8 @@ def _joined(files: Sequence[TextFile], texts: Sequence[str]) -> bytes:
 
 def _diff(file: TextFile, text: str) -> str:
     before, after = (io.StringIO(t, newline="").readlines() for t in (file.text, text))
-    lines = difflib.unified_diff(before, after, f"a/{file.name}", f"b/{file.name}")
+    name = file.name.lstrip("/")
+    lines = difflib.unified_diff(before, after, f"a/{name}", f"b/{name}")
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 
 
