@@ -11,7 +11,7 @@ The text of the HTTP server (http_requests_total) is not in it. Needs prometheus
 from __future__ import annotations
 
 import dataclasses
-import importlib
+import importlib.util
 import sys
 from collections.abc import Iterator, Sequence
 from enum import Enum
@@ -25,6 +25,15 @@ from unittest.mock import MagicMock
 #: prompt tokens, output tokens, max_tokens, how it ended
 REQUESTS = ((100, 20, 32, "stop"), (300, 64, 64, "length"), (50, 5, 16, "stop"))
 CACHE = {"block_size": "16", "enable_prefix_caching": "True", "gpu_memory_utilization": "0.9"}
+
+
+class _FinishReason(Enum):
+    stop = 0
+    length = 1
+    abort = 2
+
+    def __str__(self) -> str:
+        return self.name
 
 
 class _StandIns(MetaPathFinder, Loader):
@@ -42,8 +51,7 @@ class _StandIns(MetaPathFinder, Loader):
         named: Any = module
         named.VLLM_COMPUTE_NANS_IN_LOGITS = False
         if named.__spec__.name == "vllm.v1.engine":
-            named.FinishReason = Enum("FinishReason", ["stop", "length", "abort"])
-            named.FinishReason.__str__ = lambda self: self.name
+            named.FinishReason = _FinishReason
 
 
 def _module(root: Path, name: str) -> Any:
@@ -109,7 +117,7 @@ def _v0(root: Path) -> None:
 
 
 def _v1(root: Path) -> None:
-    for helper in ("stats", "utils", "buckets"):
+    for helper in ("cache_hit_source", "stats", "utils", "buckets"):
         if (root / f"vllm/v1/metrics/{helper}.py").is_file():
             _module(root, f"vllm.v1.metrics.{helper}")
     loggers = _module(root, "vllm.v1.metrics.loggers")
@@ -144,7 +152,7 @@ def main() -> None:
     sys.meta_path.insert(0, _StandIns())
     import prometheus_client
 
-    prometheus_client.disable_created_metrics()  # times at which a series was made: they would change with each call
+    prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # times at which a series was made: they would change with each call
     (_v1 if v1 else _v0)(Path(root))
     text = prometheus_client.generate_latest().decode()
     print(f"# vLLM {version}, {'v1' if v1 else 'v0'} engine: its own metrics classes with the values of")
