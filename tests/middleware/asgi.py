@@ -172,6 +172,7 @@ class Rig:
         self.app = Middleware(self.engine, self.core)
 
     def value(self, name: str, **labels: str) -> float:
+        self.core.show()  # as a scrape does
         return self.registry.get_sample_value(name, labels) or 0.0
 
     def by_ending(self, name: str) -> dict[str, float]:

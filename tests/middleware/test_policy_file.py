@@ -74,8 +74,8 @@ def test_deep_nesting_is_refused() -> None:
 
 
 ANY = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text("abé", max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("abé", max_size=5), inner, max_size=3),
     max_leaves=8,
 )
 

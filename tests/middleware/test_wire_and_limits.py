@@ -54,8 +54,8 @@ def test_prompt_tokens_are_exact_for_ids_and_estimated_for_text() -> None:
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text('ab"é\u2028', max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text('ab"é\u2028', max_size=8), inner, max_size=4),
     max_leaves=10,
 )
 NAMES = ["prompt", "messages", "input", "n", "best_of", "max_tokens", "max_completion_tokens", "stop", "thinking",

@@ -29,6 +29,8 @@ from .wire import CHARS_PER_TOKEN, PATHS, Request
 
 #: new connections still arrive for about 1 s after the pod's endpoint is taken out (measured with kube-proxy)
 SETTLE_SECONDS = 3.0
+#: gauges are set at most so often by requests; a scrape of this process always sees them fresh
+SHOW_SECONDS = 0.2
 
 
 class Core:
@@ -55,6 +57,8 @@ class Core:
         self.lengths = {route: Lengths(CHARS_PER_TOKEN) for route in ROUTES}
         self.admitted = self.metrics.admissions.labels("admitted")
         self.state: Any = None
+        self._looked = False
+        self._shown = float("-inf")
         self._max_model_len: int | None = None
         self._fingerprints: dict[str, bytes] = {}
         self._useful = self._reserved = 0
@@ -69,6 +73,9 @@ class Core:
     # --- policy -----------------------------------------------------------------------------------------------------
     def poll(self) -> None:
         now = self.clock()
+        if now - self._shown > SHOW_SECONDS:
+            self._shown = now
+            self.show()
         if self.watch.poll(now):
             self._take()
         elif self.metrics_bad and not self.watch.problem:
@@ -119,6 +126,8 @@ class Core:
             path = path[len(root) :]
         route = PATHS.get(path)
         if route is None or scope["method"] != "POST":
+            with self.guard("metrics"):
+                self.show()
             if path.startswith("/trimtab/"):
                 await self._own(path, scope, receive, send)
             else:
@@ -126,7 +135,7 @@ class Core:
             return
         exchange = None
         with self.guard("begin"):
-            if self.state is None:
+            if not self._looked:
                 self._look(scope)
             exchange = Exchange(self, scope, receive, send, route)
         if exchange is None:
@@ -135,6 +144,7 @@ class Core:
             await exchange.run(app)
 
     def _look(self, scope: Mapping[str, Any]) -> None:
+        self._looked = True
         self.state = peek.app_state(scope)
         self._max_model_len = peek.max_model_len(self.state)
 
@@ -216,7 +226,9 @@ class Core:
         self._log(exchange, ending, sent)
         gone = exchange.left_at is not None or exchange.closes or exchange.failed
         self.drain.ends(exchange.connection, gone, now)
-        self.show_gate()
+        if not self.gate.running_requests and now - self._shown > SHOW_SECONDS:
+            self._shown = now
+            self.show()
 
     def _reserve(self, exchange: Exchange, children: Any, done: bool, sent: int, ending: str) -> None:
         if done:
@@ -233,8 +245,6 @@ class Core:
         self.metrics.reserved.inc(reserved)
         children.reserved.inc(reserved)
         self._reserved += reserved
-        if self._reserved:
-            self.metrics.useful_ratio.set(self._useful / self._reserved)
         if reserved:
             children.ratio.observe(sent / reserved)
 
@@ -276,11 +286,14 @@ class Core:
         if self.writer.write(row):
             self.metrics.feature_rows.inc()
 
-    def show_gate(self) -> None:
+    def show(self) -> None:
+        """Set the gauges. Not for each request: before a scrape, every SHOW_SECONDS, and when nothing runs any more."""
         gate, metrics = self.gate, self.metrics
         metrics.queued.set(gate.queued)
         metrics.running.set(gate.running_sequences)
         metrics.kv_expected.set(gate.expected_tokens)
+        if self._reserved:
+            metrics.useful_ratio.set(self._useful / self._reserved)
 
     # --- own endpoints ----------------------------------------------------------------------------------------------
     def _closing(self, send: Send) -> Send:

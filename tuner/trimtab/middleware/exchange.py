@@ -161,7 +161,6 @@ class Exchange:
             return None
         waiter = Waiter(self.ticket, self._client(), asyncio.get_running_loop().create_future())
         if core.gate.wait(waiter):
-            core.show_gate()
             return waiter
         self.refused = True
         core.metrics.admissions.labels("rejected_full").inc()
@@ -257,29 +256,28 @@ class Exchange:
     async def send(self, message: Message) -> None:
         if not self._faulty:
             try:
-                message = self._looked(message)
+                kind = message["type"]
+                if kind == "http.response.body":
+                    if self.meter is not None:
+                        message = self._counted(self.meter, message)
+                elif kind == "http.response.start":
+                    message = self._start(message)
             except Exception as error:  # noqa: BLE001  the boundary: a fault in counting must not end a stream
                 self._faulty = True
                 self.core.guard.fault("send", error)
         if message:
             await self._send(message)
 
-    def _looked(self, message: Message) -> Message:
-        """The message to send instead; empty: none."""
-        if message["type"] == "http.response.body":
-            if self.meter is None:
-                return message
-            if self._is_closing is not None and self.left_at is None and self._is_closing():
-                self._left()
-            body = message.get("body", b"")
-            more = message.get("more_body", False)
-            new = self.meter.feed(body, not more)
-            if new is body:
-                return message
-            return {"type": "http.response.body", "body": new, "more_body": more} if new or not more else {}
-        if message["type"] == "http.response.start":
-            return self._start(message)
-        return message
+    def _counted(self, meter: Meter, message: Message) -> Message:
+        """A part of the answer as it is to be sent; empty: not at all. Once per chunk: keep it short."""
+        if self._is_closing is not None and self.left_at is None and self._is_closing():
+            self._left()
+        body = message.get("body", b"")
+        more = message.get("more_body", False)
+        new = meter.feed(body, not more)
+        if new is body:
+            return message
+        return {"type": "http.response.body", "body": new, "more_body": more} if new or not more else {}
 
     def _start(self, message: Message) -> Message:
         self.status = int(message["status"])

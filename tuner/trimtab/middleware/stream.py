@@ -12,6 +12,7 @@ import re
 
 _USAGE = b',"usage":{'
 _COMPLETION = b'"completion_tokens":'
+_REASON = b'"finish_reason":'
 _FINISH = re.compile(rb'"finish_reason":\s*"(\w+)"(?:,\s*"stop_reason":\s*(null|-?\d+|"))?')
 _FINGERPRINT = re.compile(rb',"system_fingerprint":"[^"]*"')
 _PROMPT = re.compile(rb'"(?:prompt_tokens|input_tokens)":\s*(\d+)')
@@ -38,7 +39,7 @@ _FIRST = ("error", "length", "stop_sequence", "stop")
 
 
 class Meter:
-    """What was seen of one answer. `tokens` and `prompt_tokens` are exact where `exact` is true."""
+    """What was seen of one answer. `complete`: all choices have their finish_reason; `exact`: `tokens` is."""
 
     def __init__(self, choices: int, stop_tokens: frozenset[int] = frozenset()) -> None:
         self.choices, self.stop_tokens = choices, stop_tokens
@@ -46,13 +47,9 @@ class Meter:
         self.prompt_tokens: int | None = None
         self.exact = False
         self.endings: list[str] = []
+        self.complete = False
         #: output of each choice, where it can be told; the longest trains the predictor
         self.by_choice: dict[int, int] = {}
-
-    @property
-    def complete(self) -> bool:
-        """All choices have their finish_reason."""
-        return len(self.endings) >= self.choices
 
     @property
     def ending(self) -> str | None:
@@ -73,7 +70,11 @@ class Meter:
             by_text = stop_reason == b'"'
             if by_text or (stop_reason is not None and int(stop_reason) in self.stop_tokens):
                 ending = "stop_sequence"
+        self.end(ending)
+
+    def end(self, ending: str) -> None:
         self.endings.append(ending)
+        self.complete = len(self.endings) >= self.choices
 
     def usage(self, text: bytes) -> None:
         output, prompt = _last(_OUTPUT, text), _last(_PROMPT, text)
@@ -117,7 +118,8 @@ class Whole(Meter):
         for match in _FINISH.finditer(text):
             self.ended(match.group(1), match.group(2))
         if not self.endings:
-            self.endings += _responses_or_messages(text)
+            for ending in _responses_or_messages(text):
+                self.end(ending)
 
 
 def _responses_or_messages(text: bytes) -> list[str]:
@@ -142,8 +144,8 @@ class Events(Meter):
         self._rest = b""
 
     def feed(self, body: bytes, last: bool) -> bytes:
-        # the usual case: one whole event in one piece
-        if not self._rest and body.find(b"\n\n") == len(body) - 2 and body:
+        # the usual case: one whole event of one line in one piece
+        if body.find(b"\n") == len(body) - 2 and body.endswith(b"\n\n") and not self._rest:
             return self._event(body)
         return self._pieces(body, last)
 
@@ -187,13 +189,13 @@ class OpenAIEvents(Events):
         self._guess = 0
 
     def _event(self, event: bytes) -> bytes:
-        start = event.find(_USAGE)
+        start = event.rfind(_USAGE)  # backwards: it is near the end
         if start < 0:
             return self._without_usage(event)
         place = event.find(_COMPLETION, start) + 20
         end = event.find(b"}", place)
-        number = event[place:end]
-        tokens = int(number if number.isdigit() else number[: number.find(b",")])
+        comma = event.find(b",", place, end)  # details follow
+        tokens = int(event[place : end if comma < 0 else comma])
         if self.complete and b'"choices":[]' in event:
             return self._final(event, start)
         self.exact = True
@@ -201,12 +203,10 @@ class OpenAIEvents(Events):
             self.tokens = tokens
         else:
             self._of_choice(event, tokens)
-        finished = b'"finish_reason":"' in event
-        if finished:
-            self._finish(event)
+        finished = event.startswith(b'"', event.rfind(_REASON, 0, start) + 16) and self._finish(event)
         if not self.cut_chunks:
             return event
-        if event.find(b"{", start + len(_USAGE), end) >= 0:  # details: an object within
+        if comma >= 0 and event.find(b"{", start + len(_USAGE), end) >= 0:  # details: an object within
             end = _closing(event, start + len(_USAGE) - 1)
         rest = event[end + 1 :]
         if finished and self.cut_final and self.fingerprint and b'"system_fingerprint"' not in event:
@@ -220,14 +220,17 @@ class OpenAIEvents(Events):
         self.by_choice[choice] = tokens
         self.tokens += tokens - before
 
-    def _finish(self, event: bytes) -> None:
+    def _finish(self, event: bytes) -> bool:
+        """True: the event ends its choice."""
         match = _FINISH.search(event)
-        if match:
-            self.ended(match.group(1), match.group(2))
+        if match is None:
+            return False
+        self.ended(match.group(1), match.group(2))
         place = event.find(_USAGE)
         prompt = _PROMPT.search(event, place) if place >= 0 else None
         if prompt and self.choices == 1:
             self.prompt_tokens = int(prompt.group(1))
+        return True
 
     def _final(self, event: bytes, start: int) -> bytes:
         """The usage chunk at the end, with the sums over all choices."""
@@ -239,7 +242,7 @@ class OpenAIEvents(Events):
 
     def _without_usage(self, event: bytes) -> bytes:
         if event.startswith(b'data: {"error"'):
-            self.endings = ["error"] * self.choices
+            self.endings, self.complete = ["error"] * self.choices, True
         elif event.startswith(b"data: {"):
             if not self.exact:
                 # a lower bound: at least one token in each chunk that has text or ends
@@ -247,6 +250,9 @@ class OpenAIEvents(Events):
                 self.tokens = self._guess
             if b'"finish_reason":"' in event:
                 self._finish(event)
+                if self.cut_final and self.fingerprint and b'"system_fingerprint"' not in event:
+                    end = event.rfind(b"}")
+                    return event[:end] + self.fingerprint + event[end:]
         return event
 
 
@@ -278,9 +284,9 @@ class ResponsesEvents(Events):
             ending = ends[name[len(b"event: response.") :]]
             if ending == "stop" and re.search(rb'"status":\s*"incomplete"', event):
                 ending = "length"
-            self.endings.append(ending)
+            self.end(ending)
         elif name == b"event: error":
-            self.endings.append("error")
+            self.end("error")
         return event
 
 
@@ -296,10 +302,10 @@ class MessagesEvents(Events):
                 self.usage(event[place : place + MOST_USAGE_BYTES])
             match = _ANTHROPIC_STOP.search(event)
             if match:
-                self.endings.append(_ENDINGS.get(match.group(1), "error"))
+                self.end(_ENDINGS.get(match.group(1), "error"))
         elif event.startswith(b"event: message_start"):
             prompt = _last(_PROMPT, event)
             self.prompt_tokens = prompt if prompt is not None else self.prompt_tokens
         elif event.startswith(b"event: error"):
-            self.endings.append("error")
+            self.end("error")
         return event

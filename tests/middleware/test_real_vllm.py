@@ -1,0 +1,306 @@
+"""A real vLLM 0.32 (CPU, tiny model) with the middleware mounted as a flat folder: its counts are the clients' own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import shutil
+import socket
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from middleware.wire_client import Record, ask, get, lines, read_head, request_bytes
+from trimtab.observe.exposition import parse
+
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(900)]
+PACKAGE = Path(__file__).resolve().parents[2] / "tuner" / "trimtab" / "middleware"
+
+
+class Server:
+    def __init__(self, port: int, policy: Path, log: Path) -> None:
+        self.port, self.policy, self.log = port, policy, log
+
+    async def metrics(self) -> dict[str, float]:
+        """Name with labels -> value."""
+        status, text = await get(self.port, "/metrics")
+        assert status == 200
+        found = {}
+        for line in text.splitlines():
+            if line and not line.startswith("#"):
+                name, _, value = line.rpartition(" ")
+                found[name] = float(value)
+        assert parse(text).broken == 0
+        return found
+
+    async def sums(self, name: str, label: str = "ending") -> Counter[str]:
+        """Sum of a metric by one of its labels."""
+        found: Counter[str] = Counter()
+        for key, value in (await self.metrics()).items():
+            if key.startswith(name + "{") and value:
+                found[key.split(f'{label}="')[1].split('"')[0]] += int(value)
+        return found
+
+    def write(self, policy: Any) -> None:
+        """As a ConfigMap volume does it: a new file is moved over the old."""
+        fresh = self.policy.with_suffix(".new")
+        fresh.write_text(policy if isinstance(policy, str) else json.dumps(policy))
+        fresh.rename(self.policy)
+
+
+@pytest.fixture(scope="module")
+def server(vllm: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    venv, model = vllm
+    folder = tmp_path_factory.mktemp("mounted")
+    (folder / "trimtab_mw").mkdir()
+    for file in PACKAGE.glob("*.py"):
+        shutil.copy(file, folder / "trimtab_mw" / file.name)
+    policy = folder / "policy.json"
+    policy.write_text("{}")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    env = {
+        **os.environ, "PYTHONPATH": str(folder), "TRIMTAB_POLICY_FILE": str(policy), "POD_NAME": "pod-0",
+        "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1",
+    }  # fmt: skip
+    env.pop("TRIMTAB_DRAIN_TOKEN", None)
+    command = [
+        str(venv / "bin" / "python"), "-m", "vllm.entrypoints.openai.api_server", f"--model={model}",
+        "--served-model-name=tiny", "--load-format=dummy", "--enforce-eager", "--dtype=bfloat16",
+        "--max-model-len=2048", "--block-size=32", "--num-gpu-blocks-override=400", f"--port={port}",
+        "--host=127.0.0.1", "--middleware=trimtab_mw.Middleware",
+    ]  # fmt: skip
+    log = folder / "vllm.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=env, cwd=folder)
+    try:
+        _ready(process, port, log)
+        yield Server(port, policy, log)
+    finally:
+        process.terminate()
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(30)
+
+
+def _ready(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    until = time.monotonic() + 300
+    while time.monotonic() < until:
+        if process.poll() is not None:
+            pytest.fail(f"vLLM ended: {log.read_text()[-3000:]}")
+        try:
+            if asyncio.run(get(port, "/health"))[0] == 200:
+                return
+        except OSError:
+            pass
+        time.sleep(0.5)
+    pytest.fail(f"vLLM not ready: {log.read_text()[-3000:]}")
+
+
+def plan(number: int, chance: random.Random) -> tuple[dict[str, Any], int | None]:
+    """(request, tokens after which its client leaves or None): 30% leave, the rest end in three ways."""
+    limit = chance.randint(20, 120)
+    body: dict[str, Any] = {
+        "model": "tiny", "prompt": "a" * chance.randint(1, 60), "max_tokens": limit, "stream": True,
+        "return_token_ids": True, "seed": number,
+    }  # fmt: skip
+    if number % 50 == 49:
+        return {**body, "stop": ["1", "2", "3", "4", "5"]}, None  # vLLM 0.32 takes four: a 400
+    if number % 10 < 3:
+        return {**body, "ignore_eos": True}, chance.randint(0, limit - 1)
+    kind = number % 3
+    if kind == 0:
+        body["ignore_eos"] = True
+    elif kind == 1:
+        body.update(stop=["e", "t", "7", "}"], ignore_eos=True)
+    else:
+        body["logit_bias"] = {"257": 4.0}
+    if number % 7 == 0:
+        body["stream"] = False
+    return body, None
+
+
+async def crowd(port: int, requests: list[tuple[dict[str, Any], int | None]], at_once: int) -> list[Record]:
+    limit = asyncio.Semaphore(at_once)
+
+    async def one(body: dict[str, Any], leave_after: int | None) -> Record:
+        async with limit:
+            return await ask(port, "/v1/completions", body, leave_after=leave_after)
+
+    return list(await asyncio.gather(*(one(*r) for r in requests)))
+
+
+async def settled(server: Server, requests: int) -> None:
+    """Until the server has seen the end of all requests."""
+    for _ in range(200):
+        if sum((await server.sums("trimtab_mw_requests_total")).values()) >= requests:
+            return
+        await asyncio.sleep(0.05)
+    pytest.fail("not all requests ended")
+
+
+async def test_every_count_of_500_requests_with_30_percent_cancelled_equals_the_clients_record(server: Server) -> None:
+    server.write({})
+    requests = [plan(number, random.Random(number)) for number in range(500)]
+    before = await server.metrics()
+    start = {n: await server.sums(f"trimtab_mw_{n}_total") for n in ("requests", "generated_tokens", "reserved_tokens")}
+    records = await crowd(server.port, requests, 24)
+    await settled(server, sum(start["requests"].values()) + 500)
+    after = await server.metrics()
+    assert [r.error for r in records if r.error and not r.cancelled] == []
+
+    endings, tokens, reserved = Counter[str](), Counter[str](), Counter[str]()
+    for record, (body, _) in zip(records, requests, strict=True):
+        endings[record.ending] += 1
+        tokens[record.ending] += record.tokens
+        if record.ending != "rejected":
+            reserved[record.ending] += body["max_tokens"]
+    assert await server.sums("trimtab_mw_requests_total") - start["requests"] == endings
+    assert await server.sums("trimtab_mw_generated_tokens_total") - start["generated_tokens"] == +tokens
+    assert await server.sums("trimtab_mw_reserved_tokens_total") - start["reserved_tokens"] == reserved
+    assert endings["rejected"] == 10 and endings["client_cancel"] > 130
+    assert min(endings[e] for e in ("stop", "stop_sequence", "length")) > 40
+
+    useful = sum(n for ending, n in tokens.items() if ending != "client_cancel")
+    grown = {name: after[name] - before.get(name, 0.0) for name in after}
+    assert grown["llm_useful_tokens_total"] == useful
+    assert grown["llm_reserved_tokens_total"] == sum(reserved.values())
+    if not before["llm_reserved_tokens_total"]:
+        assert after["llm_useful_token_ratio"] == useful / sum(reserved.values())
+    engine = next(v for k, v in grown.items() if k.startswith("vllm:generation_tokens_total"))
+    late = next((v for k, v in grown.items() if k.startswith("trimtab_mw_after_disconnect_tokens_total")), 0.0)
+    seen = sum(tokens.values()) + late
+    print(f"endings {dict(endings)}, tokens {dict(tokens)}, after the client had left {late}, engine {engine}")
+    assert seen <= engine <= seen * 1.02 + 200  # what was cut in flight surfaced in no chunk
+    assert not [k for k, v in grown.items() if k.startswith("trimtab_mw_faults_total") and v]
+
+
+async def test_a_policy_takes_effect_in_seconds_without_a_restart_and_a_bad_file_changes_nothing(
+    server: Server,
+) -> None:
+    server.write({"generation": 1})
+    body = {
+        "model": "tiny",
+        "prompt": "a",
+        "max_tokens": 40,
+        "stream": True,
+        "return_token_ids": True,
+        "ignore_eos": True,
+    }
+    records: list[tuple[float, Record]] = []
+    going = True
+
+    async def client() -> None:
+        while going:
+            at = time.monotonic()
+            records.append((at, await ask(server.port, "/v1/completions", body)))
+
+    clients = [asyncio.ensure_future(client()) for _ in range(4)]
+    await asyncio.sleep(1.0)
+    server.write('{"tokens": {"cap_max_tok')
+    await asyncio.sleep(1.0)
+    bad = await server.metrics()
+    written = time.monotonic()
+    server.write({"generation": 2, "tokens": {"cap_max_tokens": 11, "lower_client": True}})
+    await asyncio.sleep(1.5)
+    going = False
+    await asyncio.gather(*clients)
+    good = await server.metrics()
+
+    assert [r.error for _, r in records if r.error] == [] and {r.status for _, r in records} == {200}
+    lowered = [(at, r) for at, r in records if r.tokens == 11]
+    assert lowered and all(r.tokens == 40 for at, r in records if at < written)
+    first = min(at for at, _ in lowered) - written
+    print(f"in effect after {first:.3f} s, {len(records)} requests, 0 failed")
+    assert first < 2.0
+    assert all(r.tokens == 11 for at, r in records if at > written + 1.0)
+    assert {r.headers.get("x-trimtab-max-tokens") for _, r in lowered} == {"40->11; cap"}
+    assert bad["trimtab_mw_policy_bad"] == 1 and bad["trimtab_mw_policy_generation"] == 1
+    assert good["trimtab_mw_policy_bad"] == 0 and good["trimtab_mw_policy_generation"] == 2
+
+
+async def test_a_request_cancelled_while_queued_never_reaches_the_engine(server: Server) -> None:
+    server.write({"generation": 3, "admission": {"max_sequences": 1}})
+    await asyncio.sleep(0.3)
+    before = await server.metrics()
+    long = {
+        "model": "tiny",
+        "prompt": "abc",
+        "max_tokens": 1500,
+        "stream": True,
+        "return_token_ids": True,
+        "ignore_eos": True,
+    }
+    running = asyncio.ensure_future(ask(server.port, "/v1/completions", long))
+    await asyncio.sleep(0.3)
+    assert (await server.metrics())["trimtab_mw_running_sequences"] == 1
+    waiting = []
+    for _ in range(10):
+        _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(request_bytes("/v1/completions", {**long, "prompt": "x" * 50}))
+        waiting.append(writer)
+    await asyncio.sleep(0.3)
+    assert (await server.metrics())["trimtab_mw_queued_requests"] == 10
+    for writer in waiting:
+        writer.close()
+    record = await running
+    assert record.tokens == 1500
+    for _ in range(100):
+        after = await server.metrics()
+        if after["trimtab_mw_queued_requests"] == 0:
+            break
+        await asyncio.sleep(0.05)
+    grown = {name: after[name] - before.get(name, 0.0) for name in after}
+    assert grown['trimtab_mw_admissions_total{decision="cancelled_queued"}'] == 10
+    assert next(v for k, v in grown.items() if k.startswith("vllm:prompt_tokens_total")) == 3
+    server.write({})
+
+
+async def test_streams_are_byte_for_byte_those_without_injection(server: Server) -> None:
+    """`passive` touches nothing: it is vLLM's own answer."""
+    bodies: list[tuple[str, dict[str, Any]]] = []
+    for options in ({}, {"stream_options": {"include_usage": True}},
+                    {"stream_options": {"include_usage": True, "continuous_usage_stats": True}}):  # fmt: skip
+        common = {"model": "tiny", "max_tokens": 9, "stream": True, "temperature": 0, **options}
+        bodies.append(("/v1/completions", {**common, "prompt": "hello"}))
+        bodies.append(("/v1/completions", {**common, "prompt": ["hello", "you"], "echo": True}))
+        bodies.append(("/v1/chat/completions", {**common, "messages": [{"role": "user", "content": "hello"}]}))
+    got = []
+    for counting in ("passive", "exact", "final"):
+        server.write({"counting": counting})
+        await asyncio.sleep(0.3)
+        got.append([await _raw(server.port, path, body) for path, body in bodies])
+    for number, (passive, exact, final) in enumerate(zip(*got, strict=True)):
+        assert exact == passive, bodies[number]
+        assert final == passive, bodies[number]
+    server.write({})
+
+
+async def _raw(port: int, path: str, body: dict[str, Any]) -> list[Any]:
+    """The answer's events without what differs from call to call, sorted: two prompts finish in any order."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 22)
+    writer.write(request_bytes(path, body))
+    record = Record()
+    await read_head(reader, record)
+    text = b"".join([piece async for piece in lines(reader, True)])
+    writer.close()
+    assert record.status == 200, text
+    events = []
+    for event in text.split(b"\n\n"):
+        if event.startswith(b"data: {"):
+            data = json.loads(event[6:])
+            data["id"] = data["created"] = 0
+            event = json.dumps(data).encode()
+        events.append(event)
+    return sorted(events)
