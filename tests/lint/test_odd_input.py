@@ -57,7 +57,7 @@ def test_junk_anywhere_is_no_crash(changes: list[tuple[tuple[Any, ...], Any]]) -
         try:
             for key in path[:-1]:
                 at = at[key]
-            at[path[-1]] = junk
+            at[path[-1]] = copy.deepcopy(junk)  # shared, a later change could put it into itself
         except (KeyError, IndexError, TypeError):
             continue
     said(reports(manifest))
@@ -70,6 +70,8 @@ FORMS = [
     [f"--api-k={SECRET}"],
     [f"--api-key {SECRET}"],
     ["--api-key", "a", SECRET],
+    [f"--api-key:{SECRET}"],
+    [f"--my-key {SECRET}", f"--my-key {SECRET}2"],
     [f"--hf-token={SECRET}"],
     [f"--apikey={SECRET}"],
     ["--my-secret-token", SECRET],

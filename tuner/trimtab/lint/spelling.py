@@ -16,6 +16,7 @@ from trimtab.engine.flags import Flag
 from trimtab.engine.versions import parse
 from trimtab.lint.finding import Hit, Options, Severity
 from trimtab.lint.target import Target, is_secret
+from trimtab.lint.view import plain_name
 
 #: what replaces a removed flag; of the others nothing does
 _INSTEAD: Final = {
@@ -41,7 +42,7 @@ _CUTOFF = 0.8
 def glued(target: Target, options: Options) -> Iterator[Hit]:
     for aside in target.seen.aside if target.seen else ():
         if aside.glued:
-            name = aside.word.text.split()[0].partition("=")[0]
+            name = plain_name(aside.word.text)
             yield target.at_word(
                 aside.word,
                 f"{name} and its value stand in one list item; vLLM takes the whole item for one flag and stops.",

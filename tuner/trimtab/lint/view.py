@@ -45,16 +45,36 @@ def view(words: Sequence[Word], first: int, version: str | None) -> View:
     at = first + 1
     while at <= len(kept):
         try:
+            _refuse_quoted_pair(kept[at - 1])
             scan(kept[:at], first, version)
         except RewriteRefused as refusal:
             word = kept.pop(at - 1)
-            parts = _GLUED.fullmatch(word.text) if not (word.in_script or word.opaque) else None
+            parts = None if word.opaque else _GLUED.fullmatch(word.text)
             aside.append(SetAside(word, refusal, glued=parts is not None))
             if parts is not None:
                 kept[at - 1 : at - 1] = [replace(word, text=text, raw=text) for text in parts.groups()]
         else:
             at += 1
-    return View(tuple(kept), scan(kept, first, version), tuple(aside))
+    scanned = scan(kept, first, version)
+    return View(tuple(kept), replace(scanned, flags=tuple(_plain(f) for f in scanned.flags)), tuple(aside))
+
+
+def plain_name(text: str) -> str:
+    """A flag's name without what cannot be one, which may be a value, and a secret one."""
+    found = re.match(r"[\w.-]*", text)
+    return found[0] if found else ""
+
+
+def _plain(flag: Flag) -> Flag:
+    if flag.kind != "unknown":
+        return flag
+    return replace(flag, name=plain_name(flag.name), spelling=plain_name(flag.spelling), path=plain_name(flag.path))
+
+
+def _refuse_quoted_pair(word: Word) -> None:
+    """In a script, too, quotes can make one word of flag and value."""
+    if word.in_script and not word.opaque and _GLUED.fullmatch(word.text):
+        raise RewriteRefused(f"a word of {word.where}[{word.item}] holds a flag and its value")
 
 
 def tolerant_command(located: Located, seen: View) -> EngineCommand | None:
