@@ -109,7 +109,7 @@ def setting_value(flags: Sequence[Flag], name: str) -> Value | None:
     found = winner(flags, setting.flag)
     if found is None:
         return None
-    if found.path or (found.kind == "boolean" and found.joined):
+    if found.path or (found.kind == "boolean" and found.value_positions):
         raise _unreadable(found)
     if setting.kind == "boolean" and not found.value_positions:
         return not found.negated

@@ -7,6 +7,7 @@ Hazard: flag and value glued into one list item ("--port 80") stop vLLM; they ar
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,12 +16,16 @@ from typing import Final, cast
 
 from trimtab.engine.flag_table import HISTORY, NEWEST, REPEATABLE, SECRETS, VERSIONS, Kind, aliases, kinds
 from trimtab.engine.settings import SETTINGS
+from trimtab.engine.tunables import violations
+from trimtab.engine.values import KEY, read_value
 from trimtab.engine.versions import parse
 from trimtab.engine.words import Word
 from trimtab.errors import RewriteRefused
 
 _NEGATIVE_NUMBER = re.compile(r"-\d+$|-\d*\.\d+$")
+_NEGATIVE_DECIMAL = re.compile(r"-\d*\.")
 _FLAG = re.compile(r"--[A-Za-z]")
+_BY_FLAG: Final = {s.flag: s for s in SETTINGS.values()}
 #: flags whose value is no JSON object
 _UNDOTTED: Final = frozenset(s.flag for s in SETTINGS.values()) - {"--override-generation-config"}
 
@@ -73,12 +78,12 @@ def resolve(spelling: str, version: str | None = None) -> _Name:
     that takes none: vLLM does not start with it.
     """
     known, other = kinds(version), aliases(version)
+    head, dot, path = spelling.partition(".")
     if not spelling.startswith("--"):
         if spelling.startswith("-O") and spelling != "-O":
             return _Name("--optimization-level", "switch")
-        name = other.get(spelling, "--optimization-level" if spelling == "-O" else spelling)
-        return _Name(name, known.get(name, "unknown"))
-    head, dot, path = spelling.partition(".")
+        name = other.get(head, "--optimization-level" if spelling == "-O" else spelling)
+        return _Name(name, "one", path=path) if dot and head in other else _Name(name, known.get(name, "unknown"))
     head = other.get(dashed := "--" + head[2:].replace("_", "-"), dashed)
     if head in known:
         found = _Name(head, known[head])
@@ -90,6 +95,8 @@ def resolve(spelling: str, version: str | None = None) -> _Name:
         return found
     if found.name in _UNDOTTED:
         raise RewriteRefused(f"{spelling} is a key of {found.name}, which takes one value")
+    if not path or (path != KEY and re.match(rf"{KEY}[.+]", path)):
+        raise RewriteRefused(f"{spelling} makes {path or 'the empty key'} something else than a number")
     return replace(found, kind="one", path=path)
 
 
@@ -165,7 +172,13 @@ def _is_flag(word: Word) -> bool:
     return len(text) > 1 and text[0] == "-" and not _NEGATIVE_NUMBER.match(text)
 
 
+def _check_dot(word: Word) -> None:
+    if _NEGATIVE_DECIMAL.match(word.text):
+        raise RewriteRefused(f"vLLM reads {word.text} as a key with a dot and takes the next word as its value")
+
+
 def _check_positional(word: Word, *, first: bool) -> None:
+    _check_dot(word)
     if word.text == "--":
         raise RewriteRefused("the command line has a bare --, behind which no flag can be added")
     if not word.opaque:
@@ -209,7 +222,7 @@ def _read_flag(words: Sequence[Word], at: int, version: str | None) -> Flag:
 
 def _values(words: Sequence[Word], at: int, known: _Name, version: str | None) -> tuple[int, ...]:
     if known.kind == "boolean" and not known.negated and not parse(version) and _took_a_value(known.name):
-        # old versions read `--enable-chunked-prefill False`; new ones do not start with it
+        # `--enable-chunked-prefill False`: off in old versions, on and a stray word in new ones
         return (at,) if at < len(words) and words[at].text.lower() in {"true", "false"} else ()
     if known.kind in {"boolean", "switch"} or (not known.name.startswith("--") and known.kind == "unknown"):
         return ()
@@ -218,10 +231,45 @@ def _values(words: Sequence[Word], at: int, known: _Name, version: str | None) -
         return (at,) if at < len(words) else ()
     stop = at
     while stop < len(words) and not _is_flag(words[stop]) and words[stop].text != "--":
+        _check_dot(words[stop])
         stop += 1
         if known.kind != "many":
             break
     return tuple(range(at, stop))
+
+
+def objections(scanned: Scan, version: str) -> tuple[str, ...]:
+    """Why that vLLM version would not start with these flags; empty if nothing is known against them.
+
+    What is looked at: names, missing or superfluous values, and the values of settings. Values are never shown.
+    """
+    found = [text for flag in scanned.flags if (text := _objection(flag, version))]
+    return (*found, *(["more than one word stands alone"] if len(scanned.positionals) > 1 else []))
+
+
+def _objection(flag: Flag, version: str) -> str:
+    kind = kinds(version).get(flag.name)
+    if kind is None:
+        return f"vLLM {version} has no {flag.spelling}"
+    if flag.spelling == "-O" and not aliases(version).get("-O") and flag.value not in {"0", "1", "2", "3"}:
+        return "-O has a value that vLLM does not read"
+    if flag.path:
+        return "" if flag.value_positions else f"{flag.spelling} has no value"
+    if flag.kind in {"boolean", "switch"} and flag.joined and not flag.spelling.startswith("-O"):
+        return f"{flag.spelling} takes no value"
+    if flag.kind in {"one", "many"} and not flag.value_positions:
+        return f"{flag.spelling} has no value"
+    setting = _BY_FLAG.get(flag.name)
+    if setting is None or flag.value is None:
+        return ""
+    try:
+        if setting.name == KEY:
+            json.loads(flag.value)
+        elif flag.value_positions and setting.kind != "boolean":
+            return next((v.problem for v in violations({setting.name: read_value(setting, flag.value)}, version)), "")
+    except (ValueError, RecursionError):
+        return f"{flag.spelling} has a value that vLLM does not read"
+    return ""
 
 
 def _took_a_value(name: str) -> bool:
