@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
+import math
+import struct
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from middleware.asgi import Engine, Rig
 from trimtab.middleware.feature_log import Writer
 from trimtab.middleware.features import HASH_MASK, MAX_HASHES, row_of
+from trimtab.middleware.limits import Limits
 from trimtab.middleware.policy_file import FeatureLog
+from trimtab.middleware.quantile_model import FORMAT, VERSION, canonical
 from trimtab.middleware.wire import understand
 
 SECRET = "the patient Willibald Zwetschge owes 4711 kroner"
@@ -73,3 +81,60 @@ def test_a_share_of_the_requests_is_logged() -> None:
     writer = Writer()
     writer.configure(FeatureLog(path="f", percent=25.0))
     assert [writer.wants(c) for c in (0.0, 0.2499, 0.25, 0.9)] == [True, True, False, False]
+
+
+def model(path: Path, tokens: tuple[float, float]) -> None:
+    """A predictor file that says the same for every request: these tokens at the levels 0.5 and 0.9."""
+
+    def tensor(rows: int, columns: int, values: list[float]) -> dict[str, Any]:
+        return {"shape": [rows, columns], "f32": base64.b64encode(struct.pack(f"<{len(values)}f", *values)).decode()}
+
+    step = math.log(math.expm1(math.log(tokens[1] / tokens[0])))  # softplus of it is the step
+    tensors = {"embedding": tensor(1, 1, [0.0]), "weight.0": tensor(2, 1, [0.0, 0.0])}
+    tensors["bias.0"] = tensor(2, 1, [math.log(tokens[0]), step])
+    body: dict[str, Any] = {
+        "format": FORMAT, "version": VERSION, "levels": [0.5, 0.9], "offsets": [0.0, 0.0], "max_tokens": 10_000,
+        "features": {"dense": [], "mean": [], "scale": [], "buckets": 1, "max_hashes": 4},
+        "tensors": tensors, "summary": {},
+    }  # fmt: skip
+    path.write_text(json.dumps({**body, "sha256": hashlib.sha256(canonical(body)).hexdigest()}))
+
+
+async def test_a_predictor_caps_each_request_is_reloaded_and_survives_a_bad_file(tmp_path: Path) -> None:
+    file, policy = tmp_path / "model.json", tmp_path / "policy.json"
+    model(file, (40.0, 99.9))
+    tokens = {"predicted_level": 0.9, "predicted_margin": 1.5, "lower_client": True}
+    policy.write_text(json.dumps({"predictor": {"path": str(file)}, "tokens": tokens}))
+    rig = Rig(Engine([[1, 2]]), policy=policy)
+
+    async def limit() -> str:
+        rig.clock.now += 5
+        answer = await rig.call({"prompt": "hello", "max_tokens": 400})
+        return answer.headers["x-trimtab-max-tokens"]
+
+    assert await limit() == "400->150; predicted"
+    model(file, (10.0, 19.9))
+    assert await limit() == "400->30; predicted"
+    file.write_bytes(b"junk")
+    assert await limit() == "400->30; predicted"
+    assert rig.value("trimtab_mw_predictor_up") == 1
+    assert rig.value("trimtab_mw_predictor_errors_total", reason="not-json") == 1
+
+
+async def test_kv_admission_weighs_by_the_prediction(tmp_path: Path) -> None:
+    file, policy = tmp_path / "model.json", tmp_path / "policy.json"
+    model(file, (40.0, 100.0))
+    policy.write_text(json.dumps({"predictor": {"path": str(file)}, "admission": {"kv_budget_tokens": 1000}}))
+    rig = Rig(Engine([[1, 2]]), policy=policy)
+    request = understand("completions", {"prompt": [1] * 10, "max_tokens": 5000, "n": 2})
+    assert request is not None
+    prediction = rig.core.predict(request)
+    ticket = rig.core.weigh(request, Limits(5000), prediction, {}.get)
+    assert prediction is not None
+    mean, variance = prediction.moments()
+    assert 30 < mean < 60
+    assert (ticket.sequences, ticket.tokens, ticket.variance) == (
+        2,
+        pytest.approx(10 + 2 * mean),
+        pytest.approx(2 * variance),
+    )

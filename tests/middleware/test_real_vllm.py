@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import random
+import re
 import shutil
 import socket
 import subprocess
@@ -15,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from middleware.wire_client import Record, ask, get, lines, read_head, request_bytes
@@ -304,3 +306,78 @@ async def _raw(port: int, path: str, body: dict[str, Any]) -> list[Any]:
             event = json.dumps(data).encode()
         events.append(event)
     return sorted(events)
+
+
+CHAT = {"messages": [{"role": "user", "content": "hello"}], "model": "tiny"}
+ROUTES: list[tuple[str, dict[str, Any]]] = [
+    ("/v1/completions", {"model": "tiny", "prompt": ["hello", "you"], "n": 2, "max_tokens": 9, "ignore_eos": True}),
+    ("/v1/chat/completions", {**CHAT, "max_completion_tokens": 9, "n": 2, "ignore_eos": True}),
+    ("/v1/messages", {**CHAT, "max_tokens": 9}),
+    ("/v1/responses", {"model": "tiny", "input": "hello", "max_output_tokens": 9}),
+]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("path", "body"), ROUTES, ids=[p.split("/")[2] for p, _ in ROUTES])
+async def test_tokens_of_each_route_are_those_of_its_usage(
+    server: Server, path: str, body: dict[str, Any], stream: bool
+) -> None:
+    server.write({})
+    before = await server.metrics()
+    more = {"stream_options": {"include_usage": True}} if stream and "completions" in path else {}
+    text = await _body(server.port, path, {**body, "stream": stream, **more})
+    found = re.findall(r'"(?:completion|output)_tokens": ?(\d+)', text)
+    after = await server.metrics()
+    grown = {name: after[name] - before.get(name, 0.0) for name in after}
+    generated = sum(v for k, v in grown.items() if k.startswith("trimtab_mw_generated_tokens_total"))
+    engine = next(v for k, v in grown.items() if k.startswith("vllm:generation_tokens_total"))
+    assert generated == int(found[-1]) == engine
+    sequences = 4 if "prompt" in body else body.get("n", 1)
+    assert grown["llm_reserved_tokens_total"] == 9 * sequences
+    assert sum(v for k, v in grown.items() if k.startswith("trimtab_mw_requests_total")) == 1
+    assert sum(v for k, v in grown.items() if k.startswith("trimtab_mw_inexact_requests_total")) == 0
+
+
+async def _body(port: int, path: str, body: dict[str, Any]) -> str:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 22)
+    writer.write(request_bytes(path, body))
+    record = Record()
+    await read_head(reader, record)
+    chunked = record.headers.get("transfer-encoding") == "chunked"
+    text = b"".join([piece async for piece in lines(reader, chunked)])
+    writer.close()
+    assert record.status == 200, text
+    return text.decode()
+
+
+async def test_a_drain_loses_no_request_of_clients_that_keep_their_connection(server: Server) -> None:
+    """Clients go elsewhere when told to close, as behind a Service; here that is: they stop."""
+    server.write({})
+    body = {"model": "tiny", "prompt": "a", "max_tokens": 20, "stream": True, "ignore_eos": True}
+    done: list[tuple[bool, bool]] = []
+
+    async def client(session: aiohttp.ClientSession) -> None:
+        while True:
+            async with session.post("/v1/completions", json=body) as response:
+                text = await response.read()
+                closes = response.headers.get("connection", "").lower() == "close"
+                done.append((response.status == 200 and text.endswith(b"data: [DONE]\n\n"), closes))
+            if closes:
+                return
+
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{server.port}") as session:
+        clients = [asyncio.ensure_future(client(session)) for _ in range(8)]
+        await asyncio.sleep(1.0)
+        began = time.monotonic()
+        async with session.get("/trimtab/drain?seconds=15") as response:
+            answer = await response.json()
+        held = time.monotonic() - began
+        await asyncio.wait_for(asyncio.gather(*clients), 10)
+        refused = await ask(server.port, "/v1/completions", body)
+        assert refused.status == 503 and refused.headers["connection"] == "close"
+        async with session.post("/trimtab/drain?cancel=1") as response:
+            assert response.status == 200
+    print(f"{len(done)} requests, {sum(not ok for ok, _ in done)} lost, held {held:.1f} s, {answer}")
+    assert all(ok for ok, _ in done) and sum(closes for _, closes in done) == 8
+    assert answer["open_connections"] == 0 and 2.9 < held < 10
+    assert (await ask(server.port, "/v1/completions", {**body, "return_token_ids": True})).status == 200

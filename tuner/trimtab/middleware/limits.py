@@ -6,7 +6,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from .policy_file import Arm, Match, Policy, Rule, Tokens
 from .wire import Request
@@ -16,12 +16,14 @@ NONE = Tokens()
 Header = Callable[[str], "str | None"]
 
 
-@dataclasses.dataclass(frozen=True)
-class Limits:
+_NO_EDITS: Mapping[str, Any] = {}
+
+
+class Limits(NamedTuple):
     """`max_tokens`: of each sequence, None: the engine decides. `edits`: top-level body fields to set."""
 
     max_tokens: int | None
-    edits: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    edits: Mapping[str, Any] = _NO_EDITS
     #: (reason, what the response header says), reason one of default, cap, predicted, thinking
     changes: tuple[tuple[str, str], ...] = ()
 
