@@ -117,8 +117,17 @@ TRAPS: Final[Mapping[str, list[Break]]] = {
     "TT015": [args("--max_num_seqs", "32")],
     "TT016": [args("--no-enable-prefix-caching")],
     "TT017": [args(f"{_GENERATION}={{\"temperature\": 0}}", f"{_GENERATION}.top_p", "1")],
-    "TT018": [all_of(container(command=["vllm", "serve", "org/other"]))],
+    "TT018": [
+        container(command=["vllm", "serve", "org/other"]),
+        container(command=["vllm", "serve", "meta-llama/Llama-3.1-8B-Instruct"]),
+        container(command=["python3", "-m", "vllm.entrypoints.openai.api_server", "org/other"]),
+    ],
     "TT019": [_OLD],
+    "TT029": [
+        args("--enforce-eager", "false"),
+        all_of(container(command=["vllm", "serve"]), args("org/m", "--enforce-eager", "True", without="--model")),
+        all_of(container(command=["vllm", "serve", "org/m"]), args("--enforce-eager", "x", without="--model")),
+    ],
     "TT020": [
         args("--max-num-seqs=32k", without="--max-num-seqs"),
         args("--gpu-memory-utilization=1.2"),
@@ -202,7 +211,11 @@ SAFE: Final[Mapping[str, list[Break]]] = {
     "TT013": [args("--swap-space=4"), args("-O3"), args("-tp=2")],
     "TT014": [all_of(_OLD, args("--swap-space=4"))],
     "TT015": [args("--max_num_seqs=256"), args("--middleware=a.B", "--middleware=c.D")],
-    "TT018": [container(command=["vllm", "serve", "meta-llama/Llama-3.1-8B-Instruct"])],
+    "TT018": [
+        all_of(container(command=["vllm", "serve", "org/m"]), args(without="--model")),
+        container(command=["python3", "-m", "vllm.entrypoints.openai.api_server", "meta-llama/Llama-3.1-8B-Instruct"]),
+    ],
+    "TT029": [all_of(container(command=["vllm", "serve", "org/m"]), args("--served-model-name", "a", "b"))],
     "TT020": [
         args("--max-model-len=auto", without="--max-model-len"),
         args("--max-num-batched-tokens=8k"),

@@ -49,8 +49,8 @@ _TABLE: Final = (
          "Keep one.", spelling.contradicting_switches),
     Rule("TT017", "DottedFlagReplacesJson", _W, "--x.key replaces all of --x '{...}'.",
          "Use one form for all keys.", spelling.dotted_replaces),
-    Rule("TT018", "ModelNamedTwice", _W, "--model and the positional model differ.",
-         "Keep the one behind `vllm serve`.", spelling.model_twice),
+    Rule("TT018", "ModelNamedTwice", _E, "The model stands alone and in --model.",
+         "Keep the one behind `vllm serve`, or --model under `python -m`.", spelling.model_twice),
     Rule("TT019", "FlagTooNew", _E, "A flag is newer than the image's vLLM, which stops at it.",
          "Use a newer image, or leave it out.", spelling.too_new),
     # --- values of flags
@@ -73,6 +73,8 @@ _TABLE: Final = (
          "Keep it above what clients ask for, or tell them.", generation.silent_cap),
     Rule("TT028", "NoMetrics", _W, "--disable-log-stats removes vLLM's metrics.",
          "Leave it out.", reading.no_metrics),
+    Rule("TT029", "StrayWord", _E, "A word belongs to no flag: often a value behind a switch.",
+         "Take it out, or give it to its flag.", spelling.stray_word),
     # --- the file of --config
     Rule("TT030", "ConfigNeverRead", _E, "--config=FILE is accepted and never read.",
          "Write --config FILE, as two list items.", config_file.never_read),

@@ -35,6 +35,7 @@ _INSTEAD: Final = {
     "--rope-theta": "Use --hf-overrides with JSON.",
     "--override-pooler-config": "Use --pooler-config.",
 }
+_TRUTHS: Final = frozenset({"true", "false"})
 #: likeness of two names from which one is told for the other (difflib's ratio; its own default is 0.6)
 _CUTOFF = 0.8
 
@@ -161,10 +162,35 @@ def contradicting_switches(target: Target, options: Options) -> Iterator[Hit]:
 
 
 def model_twice(target: Target, options: Options) -> Iterator[Hit]:
-    """Source: vLLM 0.32 `vllm serve`: the positional model replaces --model."""
+    """Seen: `vllm serve m --model n` stops at m, also where both are equal; `python -m` takes both."""
     named = target.flag("--model")
-    if named is None or target.seen is None or target.program == "module" or named.value is None:
+    if named is None or target.seen is None:
         return
     words = [target.seen.words[p] for p in target.seen.scanned.positionals]
-    if words and not words[0].opaque and words[0].text != named.value and "/" in words[0].text:
-        yield target.at(named, f"the model is named twice, {words[0].text} and {named.value}; they differ.")
+    if not words or words[0].text.lower() in _TRUTHS:
+        return
+    if target.program == "serve":
+        yield target.at(named, "the model stands behind `serve` and in --model: vLLM stops.")
+    elif not words[0].opaque and named.value is not None and words[0].text != named.value:
+        message = "the model is named twice, alone and by --model, and the two differ."
+        yield target.at(named, message, severity=Severity.WARNING)
+
+
+def stray_word(target: Target, options: Options) -> Iterator[Hit]:
+    """Seen: behind `vllm serve m`, --enforce-eager false stops vLLM; `python -m` takes false for the model's name,
+    forgets it, and the switch is on. Words are not shown: one could be a key."""
+    if target.seen is None:
+        return
+    words, positions = target.seen.words, target.seen.scanned.positionals
+    switches = {f.position + 1: f for f in target.flags if f.kind in ("boolean", "switch") and not f.joined}
+    for position in positions:
+        if position in switches and words[position].text.lower() in _TRUTHS:
+            flag = switches[position]
+            yield target.at_word(
+                words[position],
+                f"{flag.name} takes no value: vLLM stops at {words[position].text}, or takes it for the model's name "
+                "and leaves the switch as given.",
+                fix=f"Write {flag.name} or --no-{flag.name[2:]} alone.",
+            )
+        elif position != positions[0]:
+            yield target.at_word(words[position], "a word belongs to no flag and is not the model: vLLM stops at it.")

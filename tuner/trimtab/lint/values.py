@@ -26,15 +26,15 @@ INTEGERS: Final = {
     "--nnodes": (1, None),
     "--max-loras": (1, None),
     "--max-lora-rank": (1, None),
-    "--max-cpu-loras": (1, None),
-    "--api-server-count": (0, None),
+    "--max-cpu-loras": (None, None),
+    "--api-server-count": (None, None),
     "--seed": (None, None),
     "--optimization-level": (0, 3),
 }
 #: flags that take one JSON object
 _OBJECTS: Final = frozenset({
     "--override-generation-config", "--kv-transfer-config", "--speculative-config", "--default-chat-template-kwargs",
-    "--model-loader-extra-config", "--kv-events-config", "--mm-processor-kwargs",
+    "--kv-events-config", "--mm-processor-kwargs",
 })  # fmt: skip
 
 
@@ -47,7 +47,7 @@ def unreadable(target: Target, options: Options) -> Iterator[Hit]:
             yield target.at(flag, f"{flag.name} has no value, so vLLM stops.", fix=f"Give {flag.name} a value.")
         elif flag.value is not None and (problem := _problem(flag)):
             yield target.at(
-                flag, f"{_full(flag)} has the value {flag.value[:40]!r}, which vLLM does not read: {problem}."
+                flag, f"{_full(flag)} has the value {flag.value[:40]!r}, which vLLM does not take: {problem}."
             )
 
 
