@@ -35,7 +35,8 @@ class Guard:
     """Counts and logs faults; `guard(name)` gives the hook of that name."""
 
     def __init__(self, count: Callable[[str], None]) -> None:
-        self._count, self._hooks = count, {}  # type: Callable[[str], None], dict[str, Hook]
+        self._count = count
+        self._hooks: dict[str, Hook] = {}
         self._logged: set[tuple[str, str]] = set()
 
     def __call__(self, name: str) -> Hook:
