@@ -55,6 +55,11 @@ def test_the_limit_is_continuous_in_the_cv(cv: float, mean: float, p90_over_mean
     assert abs(a - b) < 1e-3 * mean
 
 
+def test_factors_are_those_of_the_bands() -> None:
+    got = [banded(100, 300, cv)[0] for cv in (0.0, 0.3, 0.65, 1.0, 1.5, 2.0, 5.0)]
+    assert got == pytest.approx([150, 200, 325, 450, 525, 600, 600])
+
+
 def test_between_the_bands_the_limit_grows_with_the_spread() -> None:
     limits = [percentile(seen(cv), rules=PLAIN).max_new_tokens or 0 for cv in (0.2, 0.35, 0.5, 0.7, 0.9, 1.1)]
     assert limits == sorted(limits)

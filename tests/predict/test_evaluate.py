@@ -67,6 +67,17 @@ def test_a_gain_that_chance_explains_is_refused() -> None:
     assert report.skill_low < MARGIN and not report.better
 
 
+def test_a_gain_of_a_lucky_few_is_refused() -> None:
+    """Half of the loss is saved, but on 20 requests of 4000 that lie together: another day may not have them."""
+    tokens = np.full(4000, 100.0)
+    tokens[:20] = 50_000.0
+    baseline = np.full(5, 101.0)
+    predicted = np.tile(baseline, (4000, 1))
+    predicted[:20] = 25_000.0
+    report = evaluate(samples_of(tokens), predicted, baseline, LEVELS)
+    assert report.skill > 0.4 and report.skill_low < MARGIN and not report.better
+
+
 def test_coverage_sees_through_limits() -> None:
     tokens, truth = world(20_000, 0)
     caps = np.random.default_rng(5).choice([60.0, 600.0, np.inf], 20_000)

@@ -68,6 +68,16 @@ def test_any_row_gives_ascending_quantiles_within_bounds(row: Json) -> None:
     assert tokens[0] >= 1 and tokens[-1] <= MODEL.max_tokens
 
 
+def test_calibration_cannot_make_quantiles_cross() -> None:
+    """Offsets that would: each level is at least the one below, in the engine as in the trainer."""
+    steep = made_by_hand(offsets=(4.0, -4.0, 1.0, -4.0, 0.0))
+    log = rows(50)
+    samples = arrays([Sample(r["at"], r, r["output_tokens"], r["ending"], None) for r in log], 64, 128)
+    ours = np.array([parse(to_bytes(steep, {})).quantiles(row) for row in log])
+    assert (np.diff(ours, axis=1) >= 0).all() and (np.diff(ours, axis=1) == 0).any()
+    assert np.allclose(ours, steep.tokens(samples), rtol=1e-6)
+
+
 def resigned(change: Callable[[Json], object]) -> bytes:
     """The file with a change and a matching hash: a writer's mistake rather than a damaged file."""
     body = json.loads(FILE)
