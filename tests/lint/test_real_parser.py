@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tests/engine_room"), str(ROOT / "tests/lint")]
+sys.path.insert(0, str(ROOT / "tests/engine_room"))
+sys.path.insert(0, str(ROOT / "tests/lint"))
 from lint_cases import HEALTHY, SAFE, TRAPS, Break, engine
 from parser_process import Parser, vllm_parser
 
