@@ -94,9 +94,11 @@ def resolve(spelling: str, version: str | None = None) -> _Name:
     if not dot:
         return found
     if found.name in _UNDOTTED:
-        raise RewriteRefused(f"{spelling} is a key of {found.name}, which takes one value")
+        raise RewriteRefused(f"{spelling} is a key of {found.name}, which takes one value", code="FlagNotReadable")
     if not path or (path != KEY and re.match(rf"{KEY}[.+]", path)):
-        raise RewriteRefused(f"{spelling} makes {path or 'the empty key'} something else than a number")
+        raise RewriteRefused(
+            f"{spelling} makes {path or 'the empty key'} something else than a number", code="FlagNotReadable"
+        )
     return replace(found, kind="one", path=path)
 
 
@@ -115,6 +117,7 @@ def _by_prefix(head: str, version: str | None) -> _Name:
         raise RewriteRefused(
             f"{head} can mean {setting.flag} or another flag, depending on the vLLM version",
             hint=f"Write the flag in full, for example {setting.flag}.",
+            code="AmbiguousFlag",
         )
     if len(meant) == 1:
         (only,) = meant
@@ -174,13 +177,23 @@ def _is_flag(word: Word) -> bool:
 
 def _check_dot(word: Word) -> None:
     if _NEGATIVE_DECIMAL.match(word.text):
-        raise RewriteRefused(f"vLLM reads {word.text} as a key with a dot and takes the next word as its value")
+        raise RewriteRefused(
+            f"vLLM reads {word.text} as a key with a dot and takes the next word as its value", code="FlagNotReadable"
+        )
+
+
+def _bare_dashes() -> RewriteRefused:
+    return RewriteRefused(
+        "the command line has a bare --, behind which no flag can be added",
+        hint="Leave the -- out: vLLM needs none.",
+        code="FlagNotReadable",
+    )
 
 
 def _check_positional(word: Word, *, first: bool) -> None:
     _check_dot(word)
     if word.text == "--":
-        raise RewriteRefused("the command line has a bare --, behind which no flag can be added")
+        raise _bare_dashes()
     if not word.opaque:
         return
     bare = word.raw.strip("\"'")
@@ -188,6 +201,7 @@ def _check_positional(word: Word, *, first: bool) -> None:
         raise RewriteRefused(
             "flags are out of sight in a variable whose value is not in the pod template",
             hint="Write the flags into args, or use mode Recommend.",
+            code="ArgumentsOutOfSight",
         )
 
 
@@ -195,15 +209,19 @@ def _read_flag(words: Sequence[Word], at: int, version: str | None) -> Flag:
     word = words[at]
     spelling, equals, value = word.text.partition("=")
     if word.text == "--":
-        raise RewriteRefused("the command line has a bare --, behind which no flag can be added")
+        raise _bare_dashes()
     if not word.in_script and re.search(r"\s", spelling):
         first = spelling.split()[0] if spelling.split()[0].startswith("-") else "a flag"
         raise RewriteRefused(
             f"{word.where}[{word.item}] holds {first} and its value in one list item, which vLLM does not read",
             hint="Write flag and value as two list items, or join them with =.",
+            code="FlagAndValueGlued",
         )
     if word.opaque and not equals:
-        raise RewriteRefused(f"{word.where}[{word.item}] is a flag whose name comes from a variable out of sight")
+        raise RewriteRefused(
+            f"{word.where}[{word.item}] is a flag whose name comes from a variable out of sight",
+            code="ArgumentsOutOfSight",
+        )
     known = resolve(spelling, version)
     secret = known.name in SECRETS
     if equals:
@@ -251,6 +269,8 @@ def _objection(flag: Flag, version: str) -> str:
     kind = kinds(version).get(flag.name)
     if kind is None:
         return f"vLLM {version} has no {flag.spelling}"
+    if flag.name == "--help":
+        return "--help prints a text and ends"
     if flag.spelling == "-O" and not aliases(version).get("-O") and flag.value not in {"0", "1", "2", "3"}:
         return "-O has a value that vLLM does not read"
     if flag.path:
