@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests/engine_room"))
-sys.path.insert(0, str(ROOT / "tests/lint"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "engine_room"))
+sys.path.insert(0, str(Path(__file__).parent))
 from lint_cases import HEALTHY, SAFE, TRAPS, Break, engine
 from parser_process import Parser, vllm_parser
 
+ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(600)]
 #: rules whose traps stop vLLM 0.32 in its parser; values are checked later, in its config classes
 STOPS = ("TT010", "TT011", "TT012", "TT013", "TT029", "TT031")
