@@ -160,6 +160,13 @@ def test_a_kind_is_judged_by_version() -> None:
     assert kinds("0.5.0") == kinds(OLDEST) and kinds("0.99.0") == kinds(NEWEST) == kinds(None)
 
 
+def test_the_reference_lists_every_setting_its_flag_and_first_version() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "reference.md").read_text()
+    listed = [line.split(" | ") for line in text.splitlines() if line.startswith("| `") and " | `--" in line]
+    rows = {r[0].strip("|` "): (r[1].strip("`"), r[2], "yes" in r[4]) for r in listed}
+    assert rows == {s.name: (s.flag, HISTORY[s.flag][0].span.since or OLDEST, s.searched) for s in SETTINGS.values()}
+
+
 @pytest.fixture(scope="module")
 def parser(vllm: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parser]:
     with vllm_parser(vllm[0], tmp_path_factory.mktemp("parser")) as made:
