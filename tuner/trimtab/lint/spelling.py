@@ -52,7 +52,7 @@ def glued(target: Target, options: Options) -> Iterator[Hit]:
 
 def ambiguous(target: Target, options: Options) -> Iterator[Hit]:
     for aside in target.seen.aside if target.seen else ():
-        if "another flag" in str(aside.refusal):
+        if aside.refusal.code == "AmbiguousFlag":
             yield target.at_word(aside.word, f"{aside.refusal}.", fix=aside.refusal.hint)
 
 
