@@ -163,7 +163,7 @@ LWS = (
         (engine(meta=OWNED), "ControllerOwned", "Change the spec of InferenceService llama"),
         (LWS, "SpecElsewhere", "by hand"),
         (SERVICE, "EngineNotFound", "Give the manifest of the Deployment"),
-        (engine(args='["--max-num-seqs 32"]'), "RewriteRefused", ""),
+        (engine(args='["--max-num-seqs 32"]'), "FlagAndValueGlued", ""),
         (engine(args="[x]").replace("vllm/vllm-openai", "nginx"), "EngineNotFound", "--container"),
         (engine(args='["vllm serve m & wait"]\n        command: [sh, -c]'), "BackgroundJob", "by hand"),
         (engine(args='[&x "--max-num-seqs=32"]\n        workingDir: *x'), "SharedAnchor", "anchor by hand"),

@@ -80,7 +80,7 @@ class RewriteRefused(EngineError):
 
     hint = "Use mode Recommend and apply the printed settings in the manifest's own source."
 
-    def __init__(self, message: str, *, hint: str | None = None, code: str = "RewriteRefused") -> None:
+    def __init__(self, message: str, *, hint: str | None = None, code: str = "NotEditable") -> None:
         super().__init__(message, hint=hint)
         self.code = code
 

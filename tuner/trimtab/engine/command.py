@@ -93,7 +93,13 @@ def parse_template(
     files: text of mounted files by absolute path in the container: scripts, and what `--config` names.
     """
     located = locate(template, container, files)
-    return describe(located, scan(located.words, located.first))
+    return describe(located, scan_command(located))
+
+
+def scan_command(located: Located, version: str | None = None) -> Scan:
+    """The flags, as the pod's own vLLM version reads them. `version`: where the caller knows it better."""
+    stated = engine_version(str(located.container.get("image", "")), located.metadata)
+    return scan(located.words, located.first, version or stated)
 
 
 def winner(flags: Sequence[Flag], name: str, path: str = "") -> Flag | None:

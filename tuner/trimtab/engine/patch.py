@@ -12,11 +12,11 @@ import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Any
 
+from trimtab.engine.command import scan_command
 from trimtab.engine.flag_table import SECRETS
-from trimtab.engine.flags import scan
 from trimtab.engine.locate import locate
 from trimtab.engine.words import Word
 from trimtab.errors import EngineError, InputError
@@ -194,13 +194,15 @@ def _secrets(template: Mapping[str, Any], container: str | None) -> set[str]:
     """Texts that must not be shown, as written and as passed on."""
     try:
         located = locate(template, container)
-        scanned = scan(located.words, located.first)
+        scanned = scan_command(located)
     except EngineError:
         return _suspected(template)
     found: set[str] = set()
     for flag in scanned.flags:
         if flag.name in SECRETS:
-            for position in flag.value_positions:
+            behind = range(flag.position + 1, len(located.words))
+            bare = () if flag.joined else takewhile(lambda at: not located.words[at].text.startswith("-"), behind)
+            for position in {*flag.value_positions, *bare}:  # also what this version takes no more for a key
                 found |= _secret_texts(located.words[position], flag.joined)
     return found - {""}
 

@@ -13,10 +13,17 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from trimtab.engine.command import describe, generation_members, generation_rest, setting_value, winner
+from trimtab.engine.command import (
+    describe,
+    generation_members,
+    generation_rest,
+    scan_command,
+    setting_value,
+    winner,
+)
 from trimtab.engine.constraints import check_configuration
 from trimtab.engine.edits import Edits, apply_to_container
-from trimtab.engine.flags import Flag, Scan, scan
+from trimtab.engine.flags import Flag, Scan
 from trimtab.engine.image_version import ENGINE_VERSION
 from trimtab.engine.locate import Files, Located, locate
 from trimtab.engine.settings import SEARCHED, SETTINGS, Configuration, Value
@@ -40,7 +47,7 @@ def rewrite(
     """
     Configuration.of(changes)
     located = locate(template, container, files)
-    scanned = scan(located.words, located.first)
+    scanned = scan_command(located, version)
     before = describe(located, scanned)
     if before.multi_node:
         raise RewriteRefused(
@@ -60,7 +67,7 @@ def rewrite(
             edits = edits.plus(_edits(located, scanned, name, value))
     written = copy.deepcopy(dict(template))
     written["spec"][located.group][located.index] = copy.deepcopy(apply_to_container(located, edits))
-    _verify(written, located, scanned, set(changes), wanted, files)
+    _verify(written, located, scanned, set(changes), wanted, files, version)
     return written
 
 
@@ -193,9 +200,10 @@ def _verify(
     changed: set[str],
     wanted: Configuration,
     files: Files | None,
+    version: str | None,
 ) -> None:
     after = locate(written, before.name or None, files)
-    rescanned = scan(after.words, after.first)
+    rescanned = scan_command(after, version)
     same = _residue(before, scanned, changed) == _residue(after, rescanned, changed)
     if not same or describe(after, rescanned).in_sight() != wanted:
         raise RewriteRefused(
