@@ -14,7 +14,10 @@ import numpy as np
 import pytest
 
 from trimtab.errors import InputError, TraceError
+from trimtab.middleware.features import row_of
+from trimtab.middleware.metrics import ENDINGS
 from trimtab.middleware.quantile_model import DENSE_NAMES
+from trimtab.middleware.wire import understand
 from trimtab.predict.samples import endings_of, read_samples
 from trimtab.predict.split import MIN_REQUESTS, by_time
 
@@ -41,6 +44,28 @@ def test_a_log_becomes_arrays_in_order_of_time(tmp_path: Path) -> None:
     assert endings_of(got) == {"length": 1, "left": 1, "stop": 1}
     part = got.chosen(got.natural)
     assert (part.hashes.tolist(), part.starts.tolist(), len(part)) == ([1, 6], [0, 2], 1)
+
+
+def test_every_ending_that_the_middleware_logs_is_known(tmp_path: Path) -> None:
+    log = [{**GOOD, "ending": ending} for ending in ENDINGS]
+    got = read_samples(str(write_log(tmp_path / "log.jsonl", log)), 64, 128)
+    assert endings_of(got) == {"stop": 2, "length": 1, "left": 2}
+
+
+def test_features_of_the_middleware_are_those_that_are_learned(tmp_path: Path) -> None:
+    """A request that sets everything: each feature of the row moves its column."""
+    body = {
+        "messages": [{"role": "user", "content": "Write two lines"}] * 2, "max_tokens": 9, "min_tokens": 2, "top_p": 0.5,
+        "temperature": 0.5, "n": 2, "stream": True, "stop": ["a"], "tools": [{}], "thinking_token_budget": 5,
+        "response_format": {"type": "json_object"},
+    }  # fmt: skip
+    empty: dict[str, Any] = {"messages": []}
+    made = [understand("chat", body), understand("completions", {"prompt": [1, 2, 3]}), understand("responses", empty)]
+    log = [{**GOOD, **row_of(request)} for request in made if request is not None]
+    got = read_samples(str(write_log(tmp_path / "log.jsonl", log)), 64, 128)
+    still = {DENSE_NAMES[n] for n in np.flatnonzero(got.dense.std(axis=0) == 0)}
+    assert still == {"route=messages"}
+    assert np.diff(got.starts)[0] == 10, "three words and their two pairs, of the last and of the first message"
 
 
 def test_a_packed_log_reads_the_same(tmp_path: Path) -> None:

@@ -29,13 +29,13 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 #: endings that show where the model stops by itself
-NATURAL: Final = frozenset({"stop"})
+NATURAL: Final = frozenset({"stop", "stop_sequence"})
 #: the limit cut it: the length is at least this
 CAPPED: Final = frozenset({"length"})
 #: somebody left: the length is at least this, and where it would have been cut is not known
 LEFT: Final = frozenset({"client_cancel", "timeout"})
 #: say nothing about length
-SKIPPED: Final = frozenset({"rejected", "error"})
+SKIPPED: Final = frozenset({"rejected", "error", "unseen"})
 _ENDINGS = NATURAL | CAPPED | LEFT | SKIPPED
 
 
