@@ -213,9 +213,14 @@ def test_every_tunable_is_what_the_installed_parser_takes(actions: list[dict[str
         if setting.kind == "choice":
             known = {c for c in row.choices if not violations({name: c}, INSTALLED)}
             assert known == set(action["choices"]), name
-        given = default(name, INSTALLED, Device("cpu"))
-        if given is not None and name not in {"max_num_seqs", "max_num_batched_tokens"}:
-            assert action["default"] in (given, None), name
+
+
+@pytest.mark.engine
+def test_defaults_are_what_the_installed_engine_resolves_on_a_cpu(parser: Parser, vllm: tuple[Path, Path]) -> None:
+    real = parser.ask({"defaults": str(vllm[1])})
+    known = {name: value for name in TUNABLES if (value := default(name, INSTALLED, Device("cpu"))) is not None}
+    assert len(known) == 9
+    assert known == {name: real[name] for name in known}
 
 
 @pytest.mark.engine

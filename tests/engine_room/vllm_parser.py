@@ -5,7 +5,7 @@
 A list of {"argv": [...], "form": "serve" | "module", "config": text or null, "names": [dest]} gives a list of
 {"values": {dest: value}, "refused": [dest]} or {"error": [text]}. Only flags that were given have a value; `refused`
 are values that vLLM's config classes reject. {"dump": true} gives every server flag. {"limits": [[dest, value], ...]}
-gives whether the config classes take each.
+gives whether the config classes take each. {"defaults": model} gives what an engine without flags runs with.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any
 
-os.environ["VLLM_LOGGING_LEVEL"] = "ERROR"
+os.environ |= {"VLLM_LOGGING_LEVEL": "ERROR", "HF_HUB_OFFLINE": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
 
 from pydantic import TypeAdapter, ValidationError
 from vllm.config import CacheConfig, ModelConfig, SchedulerConfig
+from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.entrypoints.cli.serve import ServeSubcommand
 from vllm.entrypoints.launchers.cli_args import make_arg_parser
+from vllm.usage.usage_lib import UsageContext
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 from yaml import YAMLError
 
@@ -84,6 +86,15 @@ def dump(parser: argparse.ArgumentParser) -> list[dict[str, Any]]:
     ]
 
 
+def resolved(model: str) -> dict[str, Any]:
+    """What an API server without any of the flags runs with on this machine."""
+    with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
+        args = AsyncEngineArgs(model=model, load_format="dummy", enforce_eager=True)
+        config = args.create_engine_config(UsageContext.OPENAI_API_SERVER)
+    found = {**vars(config.scheduler_config), **vars(config.cache_config)}
+    return {dest: found.get(FIELDS.get(dest, dest)) for dest in (*FIELDS, *found)}
+
+
 def answer(parser: FlexibleArgumentParser, request: dict[str, Any], path: Path) -> dict[str, Any]:
     if request["config"] is not None:
         path.write_text(request["config"])
@@ -113,6 +124,8 @@ def main() -> None:
             reply: Any = [answer(made[one["form"]], one, path) for one in request]
         elif "dump" in request:
             reply = {"flags": flags}
+        elif "defaults" in request:
+            reply = resolved(request["defaults"])
         elif "limits" in request:
             reply = [accepts(name, value) for name, value in request["limits"]]
         else:
