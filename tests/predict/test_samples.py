@@ -55,7 +55,7 @@ def test_every_ending_that_the_middleware_logs_is_known(tmp_path: Path) -> None:
 def test_features_of_the_middleware_are_those_that_are_learned(tmp_path: Path) -> None:
     """A request that sets everything: each feature of the row moves its column."""
     body = {
-        "messages": [{"role": "user", "content": "Write two lines"}] * 2, "max_tokens": 9, "min_tokens": 2, "top_p": 0.5,
+        "messages": [{"role": "user", "content": "Write a line"}] * 2, "max_tokens": 9, "min_tokens": 2, "top_p": 0.5,
         "temperature": 0.5, "n": 2, "stream": True, "stop": ["a"], "tools": [{}], "thinking_token_budget": 5,
         "response_format": {"type": "json_object"},
     }  # fmt: skip
@@ -65,7 +65,7 @@ def test_features_of_the_middleware_are_those_that_are_learned(tmp_path: Path) -
     got = read_samples(str(write_log(tmp_path / "log.jsonl", log)), 64, 128)
     still = {DENSE_NAMES[n] for n in np.flatnonzero(got.dense.std(axis=0) == 0)}
     assert still == {"route=messages"}
-    assert np.diff(got.starts)[0] == 10, "three words and their two pairs, of the last and of the first message"
+    assert np.diff(got.starts)[0] == 10, "three words and two pairs, of the last and of the first message"
 
 
 def test_a_packed_log_reads_the_same(tmp_path: Path) -> None:
