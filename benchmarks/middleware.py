@@ -17,6 +17,7 @@ import resource
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,14 @@ async def call(app: Any, raw: bytes) -> float:
     return time.thread_time() - start
 
 
+def timed(work: Callable[[], Any], times: int = 200) -> float:
+    """CPU microseconds of one call: how fast this machine is now."""
+    start = time.thread_time()
+    for _ in range(times):
+        work()
+    return (time.thread_time() - start) / times * 1e6
+
+
 async def paired(app: Any, raw: bytes, number: int) -> tuple[list[float], list[float]]:
     """Per round: (added p50, added p99) in microseconds per request."""
     p50, p99 = [], []
@@ -141,7 +150,10 @@ async def measured(requests: int) -> dict[str, Any]:
     per_chunk = [(s - w) / CHUNKS for s, w in zip(stream50, whole50, strict=True)]
     per_chunk99 = [(s - w) / CHUNKS for s, w in zip(stream99, whole50, strict=True)]
     points = await memory(app, requests)
+    raw = request(False)
+    yardstick = min(timed(lambda: json.loads(raw)) for _ in range(50))
     return {
+        "json_loads_of_the_request_us": round(yardstick, 1),
         "request_added_us": {"p50": round(statistics.median(whole50), 1), "p99": round(statistics.median(whole99), 1)},
         "chunk_added_us": {
             "p50": round(statistics.median(per_chunk), 2),

@@ -51,7 +51,14 @@ def stream(tokens: list[int], reason: str = "length", details: str = "") -> tupl
 @given(
     st.lists(st.integers(1, 5), min_size=1, max_size=12),
     st.lists(st.integers(1, 300), max_size=40),
-    st.sampled_from(["", ',"completion_tokens_details":null', ',"completion_tokens_details":{"reasoning_tokens":3}']),
+    st.sampled_from(
+        [
+            "",
+            ',"completion_tokens_details":null',
+            ',"completion_tokens_details":{"reasoning_tokens":3}',
+            ',"prompt_tokens_details":{"cached_tokens":2,"more":{}},"completion_tokens_details":{"reasoning_tokens":3}',
+        ]
+    ),
 )
 def test_injected_usage_is_counted_and_taken_out_however_the_bytes_are_cut(
     tokens: list[int], cuts: list[int], details: str
@@ -168,3 +175,14 @@ def test_whole_answers_of_the_newer_routes(body: dict[str, Any], tokens: int, en
     meter.feed(text[:20], False)
     meter.feed(text[20:], True)
     assert (meter.tokens, meter.ending) == (tokens, ending)
+
+
+def test_fields_after_usage_stay() -> None:
+    meter = OpenAIEvents(1, cut_chunks=True, cut_final=True)
+    event = (
+        with_usage(chunk(0, "x", None), 5, ',"prompt_tokens_details":{"cached_tokens":2}')[:-1]
+        + ',"prompt_token_ids":[1]}'
+    )
+    got = meter.feed(f"data: {event}\n\n".encode(), False)
+    assert json.loads(got[6:]) == {**json.loads(chunk(0, "x", None)), "prompt_token_ids": [1]}
+    assert meter.tokens == 5

@@ -187,26 +187,36 @@ class OpenAIEvents(Events):
         #: `,"system_fingerprint":"..."` that vLLM puts on the last chunk unless a usage chunk follows
         self.fingerprint = fingerprint
         self._guess = 0
+        self._unread = b""
+        self._unread_at = 0
+
+    @property
+    def tokens(self) -> int:
+        """Read when asked for, which is rarely: most running counts are followed by the next."""
+        if self._unread:
+            self._tokens, self._unread = _completion_tokens(self._unread, self._unread_at), b""
+        return self._tokens
+
+    @tokens.setter
+    def tokens(self, value: int) -> None:
+        self._tokens, self._unread = value, b""
 
     def _event(self, event: bytes) -> bytes:
         start = event.rfind(_USAGE)  # backwards: it is near the end
         if start < 0:
             return self._without_usage(event)
-        place = event.find(_COMPLETION, start) + 20
-        end = event.find(b"}", place)
-        comma = event.find(b",", place, end)  # details follow
-        tokens = int(event[place : end if comma < 0 else comma])
         if self.complete and b'"choices":[]' in event:
             return self._final(event, start)
         self.exact = True
         if self.choices == 1:
-            self.tokens = tokens
+            self._unread, self._unread_at = event, start
         else:
-            self._of_choice(event, tokens)
+            self._of_choice(event, _completion_tokens(event, start))
         finished = event.startswith(b'"', event.rfind(_REASON, 0, start) + 16) and self._finish(event)
         if not self.cut_chunks:
             return event
-        if comma >= 0 and event.find(b"{", start + len(_USAGE), end) >= 0:  # details: an object within
+        end = event.find(b"}", start)
+        if end != len(event) - 4:  # an object within, or fields that follow
             end = _closing(event, start + len(_USAGE) - 1)
         rest = event[end + 1 :]
         if finished and self.cut_final and self.fingerprint and b'"system_fingerprint"' not in event:
@@ -256,17 +266,26 @@ class OpenAIEvents(Events):
         return event
 
 
+def _completion_tokens(event: bytes, start: int) -> int:
+    place = event.find(_COMPLETION, start) + len(_COMPLETION)
+    end = event.find(b"}", place)
+    comma = event.find(b",", place, end)  # details follow
+    return int(event[place : end if comma < 0 else comma])
+
+
 def _closing(text: bytes, start: int) -> int:
     """Place of the brace that closes the one at `start`. Only for objects without strings that hold braces."""
-    depth = 0
-    for place in range(start, len(text)):
-        if text[place] == 0x7B:
-            depth += 1
-        elif text[place] == 0x7D:
-            depth -= 1
-            if depth == 0:
-                return place
-    return len(text) - 1
+    depth, place = 0, start
+    while True:
+        opens, closes = text.find(b"{", place + 1), text.find(b"}", place + 1)
+        if closes < 0:
+            return len(text) - 1
+        if 0 <= opens < closes:
+            depth, place = depth + 1, opens
+        elif depth == 0:
+            return closes
+        else:
+            depth, place = depth - 1, closes
 
 
 class ResponsesEvents(Events):
