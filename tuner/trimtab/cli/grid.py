@@ -12,7 +12,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from trimtab.cli.tune import errors, report_console
+from trimtab.cli.console import errors, report_console
 from trimtab.emulate.environment import read_emulation
 from trimtab.emulate.flags import StartupError, parse_flags
 from trimtab.engine.settings import SEARCHED, Configuration, Value

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from trimtab.cli.console import errors, read_model_config, report_console
 from trimtab.cli.kv_report import Report, Workload, as_json, build_report, show
-from trimtab.cli.tune import errors, report_console
 from trimtab.engine.command import parse_template
 from trimtab.engine.kv import LayoutOptions, Memory, Speculative, default_block_size
 from trimtab.engine.kv.pool import DEFAULT_UTILIZATION
@@ -269,18 +269,6 @@ def _size(name: str, text: str | None) -> int | None:
     return int(float(match[1]) * factor) if "." in match[1] else int(match[1]) * factor
 
 
-def _read_config(path: Path) -> ModelConfig:
-    file = path / "config.json" if path.is_dir() else path
-    try:
-        return ModelConfig.from_hf(json.loads(file.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise InputError(
-            "CONFIG", f"{file} cannot be read ({error.strerror})", "Name the model's config.json."
-        ) from error
-    except ValueError as error:
-        raise InputError("CONFIG", f"{file} is no JSON ({error})", "Give the Hugging Face config.json.") from error
-
-
 def _read_model(
     config: Path | None, layers: int | None, kv_heads: int | None, head_size: int | None, window: int | None
 ) -> ModelConfig:
@@ -289,7 +277,7 @@ def _read_model(
         given = [name for name, value in {**bare, "--sliding-window": window}.items() if value is not None]
         if given:
             raise InputError(given[0], f"{config} says it already", "Give a config or the figures, not both.")
-        return _read_config(config)
+        return read_model_config(config, "CONFIG")
     if layers is None or kv_heads is None or head_size is None:
         missing = next(name for name, value in bare.items() if value is None)
         raise InputError(missing, "no config.json is given and this is missing", "Give CONFIG, or all three figures.")
@@ -317,7 +305,7 @@ def _speculative(given: Flags, method: str | None, tokens: int | None, draft: Pa
         return None
     if not isinstance(tokens, int):
         raise InputError("--spec-tokens", "is missing", "Give num_speculative_tokens.")
-    return Speculative(method, tokens, None if draft is None else _read_config(draft), ranks)
+    return Speculative(method, tokens, None if draft is None else read_model_config(draft, "--spec-model"), ranks)
 
 
 def _weights_beside(config: Path | None) -> int | None:

@@ -6,18 +6,17 @@ file that cannot be read, or no engine with --require-engine. A bad file does no
 
 from __future__ import annotations
 
-import contextlib
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from trimtab.cli.console import errors, read_model_config
 from trimtab.cli.files import STDIN, read_files
-from trimtab.engine.model_config import ModelConfig
 from trimtab.engine.versions import parse
 from trimtab.errors import InputError
 from trimtab.lint.as_json import as_json
@@ -84,7 +83,7 @@ def app(
 
     Examples: trimtab lint deploy/   helm template my-chart | trimtab lint -o sarif -
     """
-    with bad_usage():
+    with errors():
         if rules:
             print(rule_list())
             return
@@ -92,7 +91,7 @@ def app(
             raise InputError("FILE", "none is given", "Name manifests, a folder, or - for stdin.")
         if engine_version is not None and parse(engine_version) is None:
             raise InputError("--engine-version", f"{engine_version!r} is no version", "Write it like 0.9.1.")
-        model = read_model_config(model_config) if model_config else None
+        model = read_model_config(model_config, "--model-config") if model_config else None
         options = Options(slow_start_seconds, kv_cache_size_tokens, engine_version, model)
         disabled = rule_ids(disable or ())
         documents, faults = read(files)
@@ -101,25 +100,6 @@ def app(
     if not reports:
         print("No container of these files runs vLLM in a form that Trimtab knows.", file=sys.stderr)
     raise typer.Exit(exit_code(reports, faults, severity_threshold, require_engine=require_engine))
-
-
-@contextlib.contextmanager
-def bad_usage() -> Iterator[None]:
-    """As cli/tune.py has it, without the tuner's imports: they take longer than all of lint."""
-    try:
-        yield
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise typer.Exit(2) from None
-
-
-def read_model_config(path: Path) -> ModelConfig:
-    file = path / "config.json" if path.is_dir() else path
-    try:
-        return ModelConfig.from_hf(json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError, RecursionError) as error:
-        problem = f"{file} cannot be read ({getattr(error, 'strerror', None) or 'no JSON'})"
-        raise InputError("--model-config", problem, "Name the model's Hugging Face config.json.") from None
 
 
 def rule_list() -> str:

@@ -17,8 +17,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from trimtab.cli.console import errors
 from trimtab.cli.files import STDIN, TextFile, read_files, write_files
-from trimtab.cli.tune import errors
 from trimtab.engine.patch import json_patch
 from trimtab.engine.settings import SETTINGS, Value
 from trimtab.errors import EngineError, EngineNotFound, InputError, RewriteRefused

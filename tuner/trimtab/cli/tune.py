@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import shlex
-import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
-from trimtab.errors import InputError, TrimtabError
+from trimtab.cli.console import errors, report_console
+from trimtab.errors import InputError
 from trimtab.load.session import open_output
 from trimtab.tune import demo
 from trimtab.tune.guard import log_to_file
@@ -22,7 +21,6 @@ from trimtab.tune.session import SessionOptions, run_session
 
 #: exit code after Ctrl-C, as shells have it
 INTERRUPTED = 130
-REPORT_COLUMNS = 120
 DEFAULT_STATE = Path(".trimtab") / "tune.json"
 DEMO_STATE = Path(".trimtab") / "demo.json"
 
@@ -138,12 +136,6 @@ def _load_args(text: str | None, replicas: int, with_demo: bool, seed: int) -> l
     return given
 
 
-def report_console(*, to_stderr: bool) -> Console:
-    """Off a terminal (a file, a CI log) tables get a width of their own: rich's 80 columns would break words."""
-    console = Console(stderr=to_stderr)
-    return console if console.is_terminal else Console(stderr=to_stderr, width=REPORT_COLUMNS)
-
-
 def _run(options: SessionOptions, json_file: str | None) -> int:
     console = report_console(to_stderr=json_file == "-")
     with open_output(json_file, "--json") as out:
@@ -152,17 +144,3 @@ def _run(options: SessionOptions, json_file: str | None) -> int:
         if out is not None:
             out.write(json.dumps(done.result, indent=1) + "\n")
     return INTERRUPTED if done.interrupted else 0
-
-
-class errors:
-    """Trimtab's errors end with a message and a hint: code 2 for bad input, 1 for anything else."""
-
-    def __enter__(self) -> None:
-        """Nothing to prepare."""
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if not isinstance(error, TrimtabError):
-            return
-        hint = "" if isinstance(error, InputError) else f" {error.hint}"
-        print(f"error: {error}{hint}", file=sys.stderr)
-        raise typer.Exit(2 if isinstance(error, InputError) else 1)

@@ -77,6 +77,8 @@ def flag_values(target: Target) -> dict[str, Any]:
         if name in found and isinstance(found[name], list) and isinstance(value, list):
             value = found[name] + value
         found[name] = value
+    if "model" not in found and target.command is not None and target.command.model is not None:
+        found["model"] = target.command.model  # vllm serve MODEL
     return found
 
 
