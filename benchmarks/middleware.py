@@ -90,7 +90,7 @@ async def nothing(message: Any) -> None:
     return None
 
 
-async def call(app: Any, raw: bytes) -> float:
+async def call(app: Any, raw: bytes, port: int = 1) -> float:
     """CPU seconds of one request."""
     message = {"type": "http.request", "body": raw, "more_body": False}
 
@@ -99,7 +99,13 @@ async def call(app: Any, raw: bytes) -> float:
 
     headers = [(b"host", b"x"), (b"content-type", b"application/json"), (b"content-length", str(len(raw)).encode()),
                (b"authorization", b"Bearer abc"), (b"user-agent", b"bench")]  # fmt: skip
-    scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "headers": headers, "client": ("a", 1)}
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/v1/chat/completions",
+        "headers": headers,
+        "client": ("a", port),
+    }
     start = time.thread_time()
     await app(scope, receive, nothing)
     return time.thread_time() - start
@@ -131,14 +137,17 @@ def resident_mib() -> float:
 
 
 async def memory(app: Any, requests: int) -> list[tuple[int, float]]:
-    """(requests so far, MiB resident) at ten points after the first tenth; clients and arms change all the time."""
-    raw = request(False)
+    """(requests so far, MiB resident) at ten points; whole answers and streams, each from another port.
+
+    For 5 s a connection counts as kept: that is what grows, with the rate of new connections.
+    """
+    raws = [request(False), request(True)]
     points = []
     for number in range(requests + 1):
         if number % (requests // 10) == 0 and number:
             gc.collect()
             points.append((number, round(resident_mib(), 1)))
-        await call(app, raw)
+        await call(app, raws[number % 50 == 0], number % 60_000)
     return points
 
 

@@ -196,6 +196,7 @@ class Rig:
         pieces: int = 1,
         method: str = "POST",
         query: str = "",
+        root: str = "",
     ) -> Answer:
         """One request. `leave_after`: the client closes after so many parts; `leave`: when it is set."""
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -222,7 +223,7 @@ class Rig:
         given = [(k.encode(), v.encode()) for k, v in (headers or {}).items()]
         scope = {
             "type": "http", "method": method, "path": path, "headers": given, "client": client,
-            "query_string": query.encode(), "asgi": {"spec_version": "2.3"},
+            "query_string": query.encode(), "root_path": root, "asgi": {"spec_version": "2.3"},
         }  # fmt: skip
         await self.app(scope, receive, send)
         return answer

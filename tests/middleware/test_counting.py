@@ -211,6 +211,12 @@ async def test_other_paths_and_methods_are_not_touched() -> None:
     assert rig.by_ending("trimtab_mw_requests_total") == {}
 
 
+async def test_a_root_path_is_left_out() -> None:
+    rig = Rig()
+    await rig.call(WHOLE, "/model-a/v1/completions", root="/model-a")
+    assert rig.by_ending("trimtab_mw_requests_total") == {"stop": 1}
+
+
 async def test_requests_are_dealt_to_arms_and_counted_by_them(tmp_path: Path) -> None:
     arms = [{"name": "control", "percent": 50},
             {"name": "trial", "percent": 50, "tokens": {"cap_max_tokens": 2, "lower_client": True}}]  # fmt: skip
