@@ -39,7 +39,7 @@ KINDS: Final[Mapping[str, tuple[str, str]]] = {
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 #: annotation of our CRDs; raised with each change of the schema that the operator needs
 CRD_VERSION_ANNOTATION: Final = "trimtab.dev/crd-version"
-CRD_VERSION: Final = "1"
+CRD_VERSION: Final = "2"
 CRDS: Final = ("vllmtuners.trimtab.dev", "tuningtrials.trimtab.dev")
 #: names the operator's writes in managedFields
 FIELD_MANAGER: Final = "trimtab"

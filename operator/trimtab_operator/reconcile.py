@@ -426,6 +426,6 @@ def search_hash(spec: TunerSpec) -> str:
     asked = [
         spec.search.model_dump(mode="json"),
         spec.objective.model_dump(mode="json"),
-        spec.token_policy.model_dump(mode="json"),
+        spec.token_policy.model_dump(mode="json", include={"max_new_tokens"}),  # the policy is no setting of the search
     ]
     return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:12]

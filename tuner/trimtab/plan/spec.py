@@ -8,22 +8,20 @@ from datetime import datetime, time
 from typing import Annotated, Any, Literal, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic.alias_generators import to_camel
 
 from trimtab.engine.constraints import check_configuration
 from trimtab.engine.settings import Configuration
 from trimtab.errors import InputError, SpecError
+from trimtab.plan.fields import IntegerRange, SpecModel
+from trimtab.plan.token_policy import TokenPolicy
 
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
 Weekday = Literal["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"]
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
-
-
-class TargetRef(_Model):
+class TargetRef(SpecModel):
     """The workload that is tuned; immutable. `container` is needed only where more than one container runs vLLM."""
 
     api_version: Literal["apps/v1"] = "apps/v1"
@@ -32,12 +30,12 @@ class TargetRef(_Model):
     container: str | None = None
 
 
-class SecretKeyRef(_Model):
+class SecretKeyRef(SpecModel):
     name: str
     key: str
 
 
-class Prometheus(_Model):
+class Prometheus(SpecModel):
     """A Prometheus HTTP API. Pods are found by the labels `pod` and `namespace`, else by `instance` = podIP:port."""
 
     url: str = Field(pattern=r"^https?://\S+$")
@@ -46,14 +44,14 @@ class Prometheus(_Model):
     timeout_seconds: Annotated[float, Field(gt=0, le=60)] = 10.0
 
 
-class DirectScrape(_Model):
+class DirectScrape(SpecModel):
     """Scrape the pods' own /metrics; samples live in the operator's memory, so a restart begins a measurement anew."""
 
     interval_seconds: Annotated[float, Field(ge=1, le=60)] = 5.0
     timeout_seconds: Annotated[float, Field(gt=0, le=30)] = 5.0
 
 
-class Metrics(_Model):
+class Metrics(SpecModel):
     """Exactly one source."""
 
     prometheus: Prometheus | None = None
@@ -66,14 +64,14 @@ class Metrics(_Model):
         return self
 
 
-class Slo(_Model):
+class Slo(SpecModel):
     """Limits a request must meet to count as good. Without any, every finished request counts."""
 
     ttft_seconds: Seconds | None = None
     tpot_seconds: Seconds | None = None
 
 
-class Objective(_Model):
+class Objective(SpecModel):
     """goodput: useful tokens/s per pod of requests that met the SLO."""
 
     slo: Slo = Slo()
@@ -83,18 +81,7 @@ class Objective(_Model):
     max_latency_regression_percent: Annotated[float, Field(ge=0, le=1000)] = 10.0
 
 
-class IntegerRange(_Model):
-    min: Annotated[int, Field(ge=1)]
-    max: Annotated[int, Field(ge=1)]
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        if self.min > self.max:
-            raise ValueError("min must not exceed max")
-        return self
-
-
-class Search(_Model):
+class Search(SpecModel):
     """What may be tried. An absent range means: leave that setting alone."""
 
     max_num_seqs: IntegerRange | None = IntegerRange(min=4, max=512)
@@ -120,15 +107,7 @@ class Search(_Model):
         return value
 
 
-class TokenPolicy(_Model):
-    """The token cap (`--override-generation-config`): default and silent hard cap of generated tokens. Absent: left
-    alone.
-    """
-
-    max_new_tokens: IntegerRange | None = None
-
-
-class Window(_Model):
+class Window(SpecModel):
     """When trials may start, in a named time zone. `start` after `end` means overnight."""
 
     days: tuple[Weekday, ...] = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
@@ -160,7 +139,7 @@ class Window(_Model):
         return (today in self.days and at >= start) or (yesterday in self.days and at <= end)
 
 
-class Rollout(_Model):
+class Rollout(SpecModel):
     """How a trial takes place. Times in seconds."""
 
     strategy: Literal["Canary"] = "Canary"
@@ -189,7 +168,7 @@ class Rollout(_Model):
         return self
 
 
-class Guardrails(_Model):
+class Guardrails(SpecModel):
     """Fast limits, looked at on every tick; a breach rolls back at once."""
 
     #: failed answers and engine errors among the canary's requests
@@ -204,7 +183,7 @@ class Guardrails(_Model):
     max_metrics_gap_seconds: Seconds = 60.0
 
 
-class Preconditions(_Model):
+class Preconditions(SpecModel):
     """What must hold before a trial starts."""
 
     #: requests per second over the whole target; less gives no evidence
@@ -213,7 +192,7 @@ class Preconditions(_Model):
     stable_seconds: Annotated[float, Field(ge=0, le=86_400)] = 60.0
 
 
-class Storage(_Model):
+class Storage(SpecModel):
     """Where the Optuna study lives. It is memory and may be lost. Absent: a journal file in the operator's data
     volume.
     """
@@ -221,7 +200,7 @@ class Storage(_Model):
     url: str | None = None
 
 
-class TunerSpec(_Model):
+class TunerSpec(SpecModel):
     target_ref: TargetRef
     mode: Literal["Recommend", "Approve", "Auto"] = "Recommend"
     suspend: bool = False

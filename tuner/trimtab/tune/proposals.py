@@ -184,11 +184,12 @@ def outcome_of(trial: TrialRecord) -> Outcome:
 
 def space_of(spec: TunerSpec) -> Space:
     """What the spec lets the search change."""
+    hot = spec.token_policy.method == "Percentile"  # then trials of the policy look for the cap, without restarts
     ranges: dict[str, tuple[int, int]] = {}
     for name, found in (
         ("max_num_seqs", spec.search.max_num_seqs),
         ("max_num_batched_tokens", spec.search.max_num_batched_tokens),
-        ("max_new_tokens", spec.token_policy.max_new_tokens),
+        ("max_new_tokens", None if hot else spec.token_policy.max_new_tokens),
     ):
         if found is not None:
             ranges[name] = (found.min, found.max)
