@@ -165,7 +165,22 @@ def scan(words: Sequence[Word], start: int, version: str | None = None) -> Scan:
         _check_positional(word, first=not positionals)
         positionals.append(at)
         at += 1
+    _check_dotted(flags)
     return Scan(_mark_winners(flags), tuple(positionals))
+
+
+def _check_dotted(flags: Sequence[Flag]) -> None:
+    """vLLM gathers dotted keys by the flag as it is spelt, and of two spellings only the last counts."""
+    heads: dict[str, str] = {}
+    for flag in flags:
+        if flag.path and flag.name in _BY_FLAG:
+            head = flag.spelling.partition(".")[0].replace("_", "-")
+            if heads.setdefault(flag.name, head) != head:
+                raise RewriteRefused(
+                    f"keys of {flag.name} stand behind two spellings, of which vLLM keeps one",
+                    hint=f"Spell it {flag.name} everywhere.",
+                    code="FlagNotReadable",
+                )
 
 
 def _is_flag(word: Word) -> bool:
