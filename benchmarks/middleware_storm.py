@@ -31,7 +31,7 @@ ROUNDS = 2
 
 def policies(kv_tokens: int) -> dict[str, dict[str, Any]]:
     kv = {"kv_budget_tokens": kv_tokens, "expected_tokens_header": "x-expected-tokens", "deviations": 0}
-    found = {"default": {}, **{f"static_{n}": {"max_sequences": n} for n in (8, 16, 24, 32)}}
+    found = {"default": {}, **{f"static_{n}": {"max_sequences": n} for n in (16, 24, 32)}}
     found |= {f"{kind}_{risk:g}": {**kv, "risk": risk} for kind, risk in (("true", 1.0), ("true", 1.3), ("noisy", 1.0))}
     found["observed"] = {"kv_budget_tokens": kv_tokens, "estimate": "observed", "deviations": 1.0}
     made: dict[str, dict[str, Any]] = {n: {"admission": {**a, "max_queued": 1000}} for n, a in found.items()}

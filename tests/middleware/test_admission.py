@@ -37,7 +37,7 @@ def test_limits_hold_nobody_is_lost_and_everything_is_given_back(
         running: list[Ticket] = []
         waiting: list[Waiter] = []
         for seqs, tokens, variance, client in jobs:
-            ticket = Ticket(seqs, tokens, variance)
+            ticket = Ticket(seqs, tokens, tokens / 2, variance)
             if gate.enter(ticket):
                 running.append(ticket)
             else:
@@ -59,7 +59,7 @@ def test_limits_hold_nobody_is_lost_and_everything_is_given_back(
             running += [w.ticket for w in waiting if w.admitted.done()]
             waiting = [w for w in waiting if not w.admitted.done()]
         assert not waiting and gate.queued == gate.running_requests == gate.running_sequences == 0
-        assert gate.expected_tokens == 0
+        assert gate.peak() == 0
 
     asyncio.run(run())
 
@@ -82,15 +82,53 @@ async def test_clients_are_served_in_turn() -> None:
     assert [w.client for w in order] == [1, 2, 1, 1]
 
 
-def test_kv_budget_counts_prompt_expected_output_and_spread() -> None:
+def ticket(prompt: float, mean: float, variance: float = 0.0, done: int = 0, sequences: int = 1) -> Ticket:
+    made = Ticket(sequences, prompt, mean, variance)
+    made.generated = lambda: done
+    return made
+
+
+def test_the_peak_is_what_requests_hold_together_before_the_first_of_them_leaves() -> None:
+    gate = Gate()
+    gate.limits = Admission(kv_budget_tokens=1000, deviations=0.0)
+    gate.take(ticket(100, 50))
+    assert gate.peak() == 150
+    gate.take(ticket(100, 200))
+    # after 50 more tokens each: 150 + 150, then one leaves; at the end 300
+    assert gate.peak() == 300
+    gate.take(ticket(100, 60, done=40))  # 20 to go
+    assert gate.peak() == max(100 + 200, 300, 100 + 100 + 140 + 3 * 20)
+    assert gate.fits(ticket(600, 1)) and not gate.fits(ticket(701, 1))
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 300), st.integers(1, 300), st.integers(0, 400), st.integers(1, 4)), max_size=8)
+)
+def test_the_peak_is_that_of_playing_all_requests_to_their_end(jobs: list[tuple[int, int, int, int]]) -> None:
+    gate = Gate()
+    gate.limits = Admission(kv_budget_tokens=1, deviations=0.0)
+    rows = []
+    for prompt, mean, done, sequences in jobs:
+        one = ticket(prompt, mean, done=done * sequences, sequences=sequences)
+        gate.take(one)
+        rows.append((prompt + done * sequences, max(0, mean - done), sequences))
+    played = max(
+        (sum(now + s * step for now, left, s in rows if left >= step) for step in range(301)),
+        default=0,
+    )
+    assert gate.peak() == pytest.approx(played)
+
+
+def test_spread_and_risk_move_the_budget_and_a_request_that_outlives_its_mean_still_counts() -> None:
     gate = Gate()
     gate.limits = Admission(kv_budget_tokens=1000, deviations=2.0)
-    assert gate.enter(Ticket(1, 500, 0.0)) and gate.enter(Ticket(1, 400, 2500.0))
-    assert not gate.fits(Ticket(1, 1, 0.0))
+    gate.take(ticket(500, 0.0, 2500.0))
+    assert gate.peak() == 500 + 50 + 100  # a standard deviation more to come, and two for safety
+    assert gate.fits(ticket(300, 100)) and not gate.fits(ticket(301, 100))
     gate.limits = Admission(kv_budget_tokens=1000, deviations=0.0)
-    assert gate.fits(Ticket(1, 100, 0.0)) and not gate.fits(Ticket(1, 101, 0.0))
-    gate.limits = Admission(kv_budget_tokens=1000, risk=2.0)
-    assert gate.fits(Ticket(1, 1000, 0.0))
+    assert gate.fits(ticket(300, 100))
+    gate.limits = Admission(kv_budget_tokens=1000, risk=0.89, deviations=0.0)
+    assert not gate.fits(ticket(300, 100))
 
 
 def test_lengths_follow_what_finishes() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import socket
 import time
@@ -180,7 +181,7 @@ class Core:
             mean, variance = float(given), 0.0
         if limit is not None:
             mean = min(mean, limit)
-        return Ticket(sequences, prompt + sequences * mean, sequences * variance)
+        return Ticket(sequences, prompt, mean, variance, math.inf if limit is None else limit)
 
     @staticmethod
     def _expected(
@@ -291,7 +292,7 @@ class Core:
         gate, metrics = self.gate, self.metrics
         metrics.queued.set(gate.queued)
         metrics.running.set(gate.running_sequences)
-        metrics.kv_expected.set(gate.expected_tokens)
+        metrics.kv_expected.set(gate.peak() if gate.limits.kv_budget_tokens is not None else 0)
         if self._reserved:
             metrics.useful_ratio.set(self._useful / self._reserved)
 
@@ -362,7 +363,7 @@ class Core:
             },
             "running_requests": self.gate.running_requests,
             "running_sequences": self.gate.running_sequences,
-            "kv_expected_tokens": round(self.gate.expected_tokens),
+            "kv_expected_tokens": round(self.gate.peak()),
             "queued_requests": self.gate.queued,
             "useful_tokens": self._useful,
             "reserved_tokens": self._reserved,

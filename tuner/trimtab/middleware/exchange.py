@@ -156,6 +156,7 @@ class Exchange:
         if self.request is None or self.body.gone:
             return None  # what cannot be weighed or watched passes
         self.ticket = core.weigh(self.request, self.limits, self.prediction, self.header)
+        self.ticket.generated = self._generated
         if core.gate.enter(self.ticket):
             core.admitted.inc()
             return None
@@ -165,6 +166,9 @@ class Exchange:
         self.refused = True
         core.metrics.admissions.labels("rejected_full").inc()
         return None
+
+    def _generated(self) -> int:
+        return self.meter.tokens if self.meter is not None else 0
 
     async def _wait(self, waiter: Waiter) -> None:
         """Wait for the gate, the client's leaving or the deadline, whichever is first."""

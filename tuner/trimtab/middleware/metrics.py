@@ -85,7 +85,7 @@ class Metrics:
         self.queued = gauge("trimtab_mw_queued_requests", "Requests that wait here now.", "livesum")
         self.running = gauge("trimtab_mw_running_sequences", "Sequences in the engine now.", "livesum")
         self.kv_expected = gauge(
-            "trimtab_mw_kv_expected_tokens", "Prompt + expected output of what is in the engine.", "livesum"
+            "trimtab_mw_kv_expected_tokens", "Most KV tokens that what runs is expected to hold at one time.", "livesum"
         )
         self.policy_generation = gauge("trimtab_mw_policy_generation", "generation of the policy in effect.", "livemin")
         self.policy_loaded = gauge(

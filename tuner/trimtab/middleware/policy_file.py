@@ -81,7 +81,7 @@ class Admission:
 
     max_sequences: int | None = whole("sequences (n x prompts of a request) in the engine at once", 1, 100_000)
     kv_budget_tokens: int | None = whole(
-        "tokens of KV cache: admit while prompt + expected output of all running requests fit", 1, 1 << 40
+        "tokens of KV cache: admit while the expected peak of all running requests fits", 1, 1 << 40
     )
     risk: float | None = number("factor on kv_budget_tokens; above 1 admits more and risks preemption", 0.1, 10.0)
     deviations: float | None = number(
