@@ -10,8 +10,6 @@ import struct
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from middleware.asgi import Engine, Rig
 from trimtab.middleware.feature_log import Writer
 from trimtab.middleware.features import HASH_MASK, MAX_HASHES, row_of
