@@ -40,15 +40,23 @@ class Metrics:
     """All metrics; one per process and registry."""
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
-        def counter(name: str, text: str, labels: tuple[str, ...] = ()) -> Counter:
-            return Counter(name, text, labels, registry=registry)
+        self._registry = registry
+        self._children: dict[tuple[str, str, str], Children] = {}
+        self._arms: set[str] = set()
+        self._of_requests()
+        self._of_state()
 
-        def gauge(name: str, text: str, mode: Any, labels: tuple[str, ...] = ()) -> Gauge:
-            return Gauge(name, text, labels, registry=registry, multiprocess_mode=mode)
+    def _counter(self, name: str, text: str, labels: tuple[str, ...] = ()) -> Counter:
+        return Counter(name, text, labels, registry=self._registry)
 
-        def histogram(name: str, text: str, buckets: tuple[float, ...], labels: tuple[str, ...] = ()) -> Histogram:
-            return Histogram(name, text, labels, registry=registry, buckets=buckets)
+    def _gauge(self, name: str, text: str, mode: Any, labels: tuple[str, ...] = ()) -> Gauge:
+        return Gauge(name, text, labels, registry=self._registry, multiprocess_mode=mode)
 
+    def _histogram(self, name: str, text: str, buckets: tuple[float, ...], labels: tuple[str, ...] = ()) -> Histogram:
+        return Histogram(name, text, labels, registry=self._registry, buckets=buckets)
+
+    def _of_requests(self) -> None:
+        counter, gauge, histogram = self._counter, self._gauge, self._histogram
         arm_route = ("arm", "route")
         self.useful = counter("llm_useful_tokens", "Generated tokens of requests that finished normally.")
         self.reserved = counter("llm_reserved_tokens", "Sum of max tokens over all requests that reached the engine.")
@@ -80,6 +88,9 @@ class Metrics:
         )
         self.unseen = counter("trimtab_mw_unseen_requests", "Requests that passed unread, by why.", ("reason",))
         self.faults = counter("trimtab_mw_faults", "Faults of the middleware's own; the request passed.", ("hook",))
+
+    def _of_state(self) -> None:
+        counter, gauge, histogram = self._counter, self._gauge, self._histogram
         self.admissions = counter("trimtab_mw_admissions", "What admission decided.", ("decision",))
         self.queue_seconds = histogram("trimtab_mw_queue_seconds", "Wait of requests that were queued.", _SECONDS)
         self.queued = gauge("trimtab_mw_queued_requests", "Requests that wait here now.", "livesum")
@@ -101,8 +112,6 @@ class Metrics:
         self.feature_rows = counter("trimtab_mw_feature_rows", "Lines written to the feature log.")
         self.draining = gauge("trimtab_mw_draining", "0 serving, 1 draining, 2 refusing new work.", "livemax")
         self.info = gauge("trimtab_mw_info", "1; the version of the middleware.", "livemax", ("version",))
-        self._children: dict[tuple[str, str, str], Children] = {}
-        self._arms: set[str] = set()
 
     @staticmethod
     def forget(gauge: Gauge, label: str) -> None:
