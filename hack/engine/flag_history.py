@@ -252,9 +252,7 @@ def main() -> None:
     versions = [Version(p.name[len("vllm-") : -len(".tar.gz")]).base_version for p in archives]
     found = [server_flags(read(p)) for p in archives]
     print("# Made by hack/engine/flag_history.py from vLLM's source packages; do not edit.")
-    print(
-        "# KIND SINCE-UNTIL: the flag has this kind from the first version until before the second; no end is open"
-    )
+    print("# KIND SINCE-UNTIL: the flag has this kind from the first version until before the second; no end is open")
     print(f"versions = [{', '.join(repr(v) for v in versions)}]".replace("'", '"'))
     print("\n[flags]")
     for name in sorted({n for f in found for n in f.kinds}):

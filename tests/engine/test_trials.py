@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import manifests
 import pytest
 from real_vllm import pod_template
 from scenario import Scenario
+
+import manifests
 
 pytestmark = [pytest.mark.cluster, pytest.mark.engine, pytest.mark.timeout(2000)]
 ROOT = Path(__file__).resolve().parents[2]
