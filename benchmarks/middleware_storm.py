@@ -95,7 +95,7 @@ async def storm(session: aiohttp.ClientSession, name: str, asked: list[dict[str,
 async def measured(port: int, policy: Path, kv_tokens: int) -> dict[str, dict[str, float]]:
     asked, rounds = requests(), {name: [] for name in policies(kv_tokens)}  # type: ignore[var-annotated]
     timeout = aiohttp.ClientTimeout(total=600)
-    connector = aiohttp.TCPConnector(limit=0)
+    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=2)  # uvicorn closes after 5 s: no race with it
     async with aiohttp.ClientSession(f"http://127.0.0.1:{port}", timeout=timeout, connector=connector) as session:
         await storm(session, "warm-up", asked[:64])
         order = list(rounds)
