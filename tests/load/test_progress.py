@@ -46,7 +46,7 @@ async def test_shows_rates_latencies_and_causes(live: bool, monkeypatch: pytest.
         return recent.summary(100.0, 104.0), 7, 4.0
 
     task = asyncio.create_task(progress.show(Console(file=out, force_terminal=live, width=200), live, draw))
-    await asyncio.wait_for(drawn.wait(), 5)
+    await asyncio.wait_for(drawn.wait(), 30)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

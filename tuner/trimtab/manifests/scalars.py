@@ -24,6 +24,7 @@ _PROPERTY = re.compile(r"(?:[&!][^\s]*\s+)+")
 _WORDS = re.compile(r"\s+|[^\s]+")
 #: text that every YAML reader takes for a string without quotes
 _PLAIN = re.compile(r"(?:--?[A-Za-z]|[A-Za-z/])[A-Za-z0-9_./=+@%-]*")
+_PLAIN_PART = re.compile(r"[A-Za-z0-9_./=+@% -]*")
 _NOT_PLAIN: Final = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})
 _ESCAPED: Final[dict[str, str]] = {
     "0": "\0", "a": "\a", "b": "\b", "t": "\t", "\t": "\t", "n": "\n", "v": "\v", "f": "\f", "r": "\r", "e": "\x1b",
@@ -198,4 +199,6 @@ def _encode(new: str, style: Any, line_break: str) -> str:
         return new.replace("\n", line_break)
     if style == ">":  # a single break folds to a space, but not before an indented line
         return re.sub(r"\n(?![ \t])", "\n\n", new).replace("\n", line_break)
+    if not _PLAIN_PART.fullmatch(new):  # readers of YAML 1.1 and 1.2 differ about other characters in plain text
+        raise RewriteRefused("the new text needs quotes")
     return new
