@@ -99,6 +99,9 @@ def test_the_peak_is_what_requests_hold_together_before_the_first_of_them_leaves
     gate.take(ticket(100, 60, done=40))  # 20 to go
     assert gate.peak() == max(100 + 200, 300, 100 + 100 + 140 + 3 * 20)
     assert gate.fits(ticket(600, 1)) and not gate.fits(ticket(701, 1))
+    before = gate.peak()
+    gate.block_tokens = 32
+    assert gate.peak() == before + 3 * 16  # three are there at the peak, each with half an empty block
 
 
 @given(

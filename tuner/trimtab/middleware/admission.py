@@ -63,6 +63,8 @@ class Gate:
 
     def __init__(self) -> None:
         self.limits = Admission()
+        #: tokens of a KV block: on average half of each sequence's last one is empty
+        self.block_tokens = 0
         self._running: dict[Ticket, None] = {}
         self.running_sequences = 0
         self.queued = 0
@@ -94,7 +96,7 @@ class Gate:
         held = variance = highest = 0.0
         growing = 0
         for left, now, ticket in rows:
-            held += now
+            held += now + ticket.sequences * self.block_tokens / 2
             growing += ticket.sequences
             variance += ticket.sequences * ticket.variance
             highest = max(highest, held + growing * left + deviations * math.sqrt(variance))

@@ -148,6 +148,7 @@ class Core:
         self._looked = True
         self.state = peek.app_state(scope)
         self._max_model_len = peek.max_model_len(self.state)
+        self.gate.block_tokens = peek.block_tokens(self.state)
 
     def fingerprint(self, route: str) -> bytes:
         if route not in self._fingerprints:

@@ -31,6 +31,12 @@ def max_model_len(state: Any) -> int | None:
     return None
 
 
+def block_tokens(state: Any) -> int:
+    """Tokens of a KV block, 0 where it cannot be read."""
+    found = _follow(state, "vllm_config.cache_config.block_size")
+    return found if type(found) is int and found > 0 else 0
+
+
 def usage_is_forced(state: Any) -> bool:
     """--enable-force-include-usage: every client gets usage on every chunk, so nothing may be cut."""
     return _follow(state, "args.enable_force_include_usage") is True
