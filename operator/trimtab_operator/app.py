@@ -24,9 +24,11 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from trimtab.errors import TargetRefused
 from trimtab.tune.proposals import Proposals
+from trimtab_operator.care import Care
 from trimtab_operator.cluster import CRD_VERSION, CRDS, GROUP, VERSION, Cluster
 from trimtab_operator.lease import Lease
 from trimtab_operator.loop import Loop
+from trimtab_operator.middleware import Delivery
 from trimtab_operator.reconcile import Reconciler
 from trimtab_operator.recorder import Recorder
 from trimtab_operator.records import TUNER_LABEL
@@ -63,6 +65,7 @@ def build(options: Options) -> tuple[Loop, Telemetry]:
         recorder=Recorder(cluster, identity, time.time),
         clock=time.time,
         sleep=time.sleep,
+        care=Care(cluster, Delivery(cluster, time.time)),
     )
     telemetry = Telemetry()
     lease = Lease(cluster, options.lease_namespace, identity, time.time)

@@ -8,15 +8,15 @@ call goes on.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from trimtab.engine.settings import Configuration
 from trimtab.errors import SpecError, TargetConflict, TrimtabError
 from trimtab.judge.verdict import Kind
+from trimtab.plan.hot import policy_in_force, with_cap
 from trimtab.plan.preconditions import FleetView, Ground, first_block
 from trimtab.plan.record import (
     ENDED,
@@ -25,30 +25,32 @@ from trimtab.plan.record import (
     Evidence,
     Phase,
     PodView,
+    PolicyChange,
     TargetView,
     Template,
+    TrialKind,
     TrialRecord,
-    Wish,
 )
 from trimtab.plan.spec import TunerSpec
-from trimtab.plan.trial import advance, desired
+from trimtab.plan.trial import advance, desired, evaluation_start
 from trimtab.tune.proposals import Proposals
 from trimtab_operator import rollout
+from trimtab_operator.care import Care, Cared, labelled
 from trimtab_operator.cluster import Cluster
 from trimtab_operator.evidence import fleet_observation, refs, trial_evidence, with_findings
+from trimtab_operator.middleware import LATE_TICK, package
 from trimtab_operator.recorder import Recorder
 from trimtab_operator.records import SEARCH_LABEL, TUNER_LABEL, new_trial, record_of, status_of
 from trimtab_operator.sources import Sources
 from trimtab_operator.target import Target, read_target
-from trimtab_operator.tuner_status import Situation, tuner_status
+from trimtab_operator.tuner_status import Middleware, Situation, tuner_status
 from trimtab_operator.versions import Versions
+from trimtab_operator.wishes import APPROVE_ANNOTATION, holds_policy, search_hash, wish
 
 Json = dict[str, Any]
 
 #: on tuner and trial while a trial is in flight: deletion waits for the rollback
 FINALIZER: Final = "trimtab.dev/rollback"
-APPROVE_ANNOTATION: Final = "trimtab.dev/approve"
-REJECT_ANNOTATION: Final = "trimtab.dev/reject"
 #: seconds between looks
 TRIAL_TICK: Final = 1.5
 IDLE_TICK: Final = 10.0
@@ -65,6 +67,19 @@ _LOG_WAIT_SECONDS: Final = 0.7
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class Draft:
+    """A trial about to be created. label: the question it answers."""
+
+    template: Json
+    configuration: Configuration | None
+    origin: str
+    label: str
+    kind: TrialKind = TrialKind.TUNE
+    change: str = ""
+    policy: PolicyChange | None = None
+
+
 @dataclass
 class Reconciler:
     """What a reconcile needs. `clock` and `sleep` are passed in for tests."""
@@ -75,6 +90,7 @@ class Reconciler:
     recorder: Recorder
     clock: Callable[[], float]
     sleep: Callable[[float], None]
+    care: Care
     versions: Versions = field(default_factory=Versions)
     #: (tuner's uid, search hash) whose space is used up; memory only, found out again after a restart
     exhausted: set[tuple[str, str]] = field(default_factory=set)
@@ -103,19 +119,26 @@ class Reconciler:
         baseline = rollout.Baseline.from_spec(trial["spec"]["baseline"])
         target = read_target(self.cluster, namespace, spec.target_ref.name)
         container, port = target.engine_of(baseline.template, spec.target_ref.container)
-        view = self._with_logs(target.view(baseline, container), namespace, container)
+        hot = record.kind is TrialKind.POLICY
+        view = self.care.hot(tuner, target, record, container, port) if hot else target.view(baseline, container)
+        view = self._with_logs(view, namespace, container)
         evidence = self._evidence(tuner, spec, record, view, port, now)
-        after = advance(spec, record, view, evidence, _wish(tuner, trial, spec), now)
+        after = advance(spec, record, view, evidence, wish(tuner, trial, spec), now)
         if after != record or not trial.get("status"):
             trial = self._save(trial, after, view)
             if after.phase is not record.phase:
                 self._announce(tuner, trial, after)
-        after = self._act(trial, after, target, baseline, spec, view)
+        if not hot:
+            after = self._act(trial, after, target, baseline, spec, view)
+        others = [t for t in trials if t["metadata"]["name"] != meta["name"]]
+        cared = self.care.during(tuner, spec, target, [*others, trial], after)
+        if hot and after.phase is Phase.STARTING and not after.applied:
+            after = replace(after, applied=True)
+            trial = self._save(trial, after, view)
         if after.ended:
             self._release_finalizers(tuner, trial)
-        self._write_tuner(
-            tuner, spec, [*(t for t in trials if t["metadata"]["name"] != meta["name"]), trial], after, Situation()
-        )
+        middleware = Middleware(None, cared.status()) if cared is not None else None
+        self._write_tuner(tuner, spec, [*others, trial], after, Situation(middleware=middleware))
         return 0.0 if after.phase is not record.phase else TRIAL_TICK
 
     def _evidence(
@@ -127,7 +150,10 @@ class Reconciler:
             source = self.sources.of(tuner, spec)
         except TrimtabError as error:
             return Evidence(problem=str(error))
-        return trial_evidence(source, spec, record, view, tuner["metadata"]["namespace"], port, now)
+        evidence = trial_evidence(source, spec, record, view, tuner["metadata"]["namespace"], port, now)
+        if record.kind is not TrialKind.INSTALL or evaluation_start(spec, record, now) is None:
+            return evidence
+        return replace(evidence, middleware_seen=self.care.seen(view, port))
 
     def _act(
         self,
@@ -239,6 +265,10 @@ class Reconciler:
             now,
             (tuner["metadata"]["uid"], question) in self.exhausted,
         )
+        cared = self.care.look(tuner, spec, target, trials, fleet)
+        if cared.verdict.due:  # before any tuning: it makes half of that free of restarts
+            mine = labelled(trials, cared.label)
+            ground = replace(ground, history=mine, search_exhausted=False, kind=TrialKind.INSTALL)
         block = first_block(ground)
         suggestion = None
         # where trials can tell, a guess is not shown: it would only be noise beside them
@@ -247,15 +277,18 @@ class Reconciler:
             meta = tuner["metadata"]
             args = (spec, target.template, fleet, ours, spec.target_ref.name, meta["namespace"])
             suggestion = self.proposals.suggest(*args)
-        situation = Situation(block=block, fleet=fleet, suggestion=suggestion)
-        if block is None and not spec.suspend and spec.mode != "Recommend":
-            created = self._begin(tuner, spec, target, fleet, records, ours, question)
+        situation = Situation(block, fleet, suggestion, middleware=Middleware(cared.verdict, cared.status()))
+        if not spec.suspend and spec.mode != "Recommend":
+            created = self._begin(tuner, spec, target, fleet, trials, cared, ground)
             if created is not None:
                 self._write_tuner(tuner, spec, [*trials, created], record_of(created), situation)
                 return 0.0
-            situation = replace(situation, block=first_block(replace(ground, search_exhausted=True)))
+            if block is None:
+                situation = replace(situation, block=first_block(replace(ground, search_exhausted=True)))
         self._write_tuner(tuner, spec, trials, None, situation)
         self._prune(spec, trials)
+        if cared.hurry:
+            return LATE_TICK
         if block is not None and block.hard:
             return BLOCKED_TICK
         return min(IDLE_TICK, max(TRIAL_TICK, spec.rollout.cooldown_seconds / 2))
@@ -293,32 +326,56 @@ class Reconciler:
         return with_findings(replace(fleet, observation=observation), spec), trouble
 
     def _begin(
-        self,
-        tuner: Json,
-        spec: TunerSpec,
-        target: Target,
-        fleet: FleetView,
-        records: Sequence[TrialRecord],
-        ours: Sequence[TrialRecord],
-        question: str,
-    ) -> Json | None:
-        """Create the next trial, baseline inside; the target is not touched yet. None: nothing is left to try."""
-        assert target.deployment is not None and fleet.configuration is not None  # no block means both are there
+        self, tuner: Json, spec: TunerSpec, target: Target, fleet: FleetView, trials: Sequence[Json], cared: Cared,
+        ground: Ground,
+    ) -> Json | None:  # fmt: skip
+        """Create the next trial that may begin, what it tried in it; the target is not touched yet. None: there is
+        none."""
+        if cared.verdict.due:
+            return self._begin_install(tuner, spec, target, fleet, trials, cared) if not first_block(ground) else None
+        proposed = self.care.propose(spec, cared, fleet, trials, ground.now)
+        hot = replace(ground, history=labelled(trials, cared.policy_label), kind=TrialKind.POLICY)
+        if proposed is not None and first_block(replace(hot, search_exhausted=False)) is None:
+            cap, pod = proposed
+            change = PolicyChange(pod, cared.body, with_cap(cared.body, cap.cap))
+            draft = Draft(target.template, fleet.configuration, cap.origin, cared.policy_label, TrialKind.POLICY,
+                          f"policy cap_max_tokens={cap.cap}", change)  # fmt: skip
+            return self._create(tuner, spec, target, fleet, trials, draft)
+        if first_block(ground) is not None:
+            return None
         key = f"{tuner['metadata']['namespace']}/{tuner['metadata']['name']}"
-        proposal = self.proposals.next(key, spec, target.template, fleet, ours)
+        proposal = self.proposals.next(key, spec, target.template, fleet, ground.history)
+        question = search_hash(spec)
         if proposal is None:
             self.exhausted.add((tuner["metadata"]["uid"], question))
             return None
+        draft = Draft(proposal.template, proposal.configuration, proposal.origin, question)
+        return self._create(tuner, spec, target, fleet, trials, draft)
+
+    def _begin_install(
+        self, tuner: Json, spec: TunerSpec, target: Target, fleet: FleetView, trials: Sequence[Json], cared: Cared
+    ) -> Json | None:
+        assert cared.candidate is not None  # due only where it can be put in
+        self.care.prepare(tuner, target, cared, policy_in_force(spec, labelled(trials, cared.policy_label)))
+        draft = Draft(cared.candidate, fleet.configuration, "spec.tokenPolicy.middleware: Install", cared.label,
+                      TrialKind.INSTALL, f"middleware {package().version}")  # fmt: skip
+        return self._create(tuner, spec, target, fleet, trials, draft)
+
+    def _create(
+        self, tuner: Json, spec: TunerSpec, target: Target, fleet: FleetView, trials: Sequence[Json], draft: Draft
+    ) -> Json:
+        assert target.deployment is not None and fleet.configuration is not None and draft.configuration is not None
         self._add_finalizer(tuner)
-        baseline = rollout.Baseline.of(target.deployment, proposal.template, spec.rollout.max_surge)
-        number = max((r.number for r in records), default=0) + 1
+        baseline = rollout.Baseline.of(target.deployment, draft.template, spec.rollout.max_surge)
+        number = max((t["spec"]["number"] for t in trials), default=0) + 1
         body = new_trial(
-            tuner, number, baseline, fleet.replicas, fleet.configuration, proposal.configuration, proposal.origin,
-            approval=spec.mode == "Approve", search=question,
+            tuner, number, baseline, fleet.replicas, fleet.configuration, draft.configuration, draft.origin,
+            approval=spec.mode == "Approve", search=draft.label, kind=draft.kind, change=draft.change,
+            policy=draft.policy,
         )  # fmt: skip
         body["metadata"]["finalizers"] = [FINALIZER]
         created = self.cluster.create("TuningTrial", tuner["metadata"]["namespace"], body)
-        text = f"trial {created['metadata']['name']}: {proposal.configuration} ({proposal.origin})"
+        text = f"trial {created['metadata']['name']}: {draft.change or draft.configuration} ({draft.origin})"
         if spec.mode == "Approve":
             note = f"{APPROVE_ANNOTATION}={created['metadata']['name']}"
             text += f"; approve with: kubectl annotate vt {tuner['metadata']['name']} {note} --overwrite"
@@ -397,35 +454,6 @@ class Reconciler:
 
     def _prune(self, spec: TunerSpec, trials: Sequence[Json]) -> None:
         """Finished trials beyond the limit go, oldest first."""
-        ended = [t for t in trials if record_of(t).phase in ENDED]
+        ended = [t for t in trials if record_of(t).phase in ENDED and not holds_policy(t, spec, trials)]
         for old in ended[: max(0, len(ended) - spec.trial_history_limit)]:
             self.cluster.delete("TuningTrial", old["metadata"]["namespace"], old["metadata"]["name"])
-
-
-def _wish(tuner: Json, trial: Json, spec: TunerSpec) -> Wish:
-    """What the person wants, from suspend, mode, deletion and annotations."""
-    notes: Mapping[str, str] = tuner["metadata"].get("annotations") or {}
-    name, stop = trial["metadata"]["name"], ""
-    if spec.suspend:
-        stop = "stopped by spec.suspend"
-    elif tuner["metadata"].get("deletionTimestamp") or trial["metadata"].get("deletionTimestamp"):
-        stop = "stopped because the VLLMTuner or the TuningTrial was deleted"
-    elif spec.mode == "Recommend":
-        stop = "stopped because spec.mode is Recommend now"
-    own: Mapping[str, str] = trial["metadata"].get("annotations") or {}
-
-    def said(annotation: str) -> bool:
-        """On the tuner it names the trial; on the trial itself it is "true"."""
-        return notes.get(annotation) == name or own.get(annotation) == "true"
-
-    return Wish(stop, approved=said(APPROVE_ANNOTATION), rejected=said(REJECT_ANNOTATION))
-
-
-def search_hash(spec: TunerSpec) -> str:
-    """Names the question the search answers; a changed question starts new counts of trials and patience."""
-    asked = [
-        spec.search.model_dump(mode="json"),
-        spec.objective.model_dump(mode="json"),
-        spec.token_policy.model_dump(mode="json", include={"max_new_tokens"}),  # the policy is no setting of the search
-    ]
-    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:12]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from trimtab.engine.settings import Configuration
 from trimtab.judge.verdict import Kind, Verdict
-from trimtab.plan.record import Phase, TrialRecord
+from trimtab.plan.record import Phase, PolicyChange, TrialKind, TrialRecord
 from trimtab.plan.summary import gain_text
 from trimtab_operator.rollout import Baseline
 
@@ -46,6 +47,9 @@ def record_of(trial: Json) -> TrialRecord:
         phase_since=unix(status["phaseSince"]) if status.get("phaseSince") else created,
         started_at=unix(status["startedAt"]) if status.get("startedAt") else created,
         replicas=spec["baseline"].get("replicas", 1),
+        kind=TrialKind(spec.get("kind") or TrialKind.TUNE),
+        change=spec.get("change", ""),
+        policy=_policy_of(spec.get("policy")),
         origin=spec.get("origin", ""),
         applied=status.get("applied", False),
         held=status.get("held", False),
@@ -57,6 +61,12 @@ def record_of(trial: Json) -> TrialRecord:
         message=status.get("message", spec.get("origin", "")),
         **times,
     )
+
+
+def _policy_of(stored: Json | None) -> PolicyChange | None:
+    if not stored:
+        return None
+    return PolicyChange(stored["pod"], json.loads(stored["baselineJson"]), json.loads(stored["candidateJson"]))
 
 
 _TIMES: Final = {
@@ -80,7 +90,7 @@ def status_of(record: TrialRecord, previous: Json, canary_pod: str, generation: 
         "infeasible": record.infeasible,
         "restarts": record.restarts,
         "message": record.message,
-        "settings": settings_text(record.baseline, record.configuration),
+        "settings": record.change or settings_text(record.baseline, record.configuration),
         "gain": gain_text(record.verdict),
         "history": _history(record, previous),
     }
@@ -191,11 +201,21 @@ def new_trial(
     *,
     approval: bool,
     search: str,
+    kind: TrialKind = TrialKind.TUNE,
+    change: str = "",
+    policy: PolicyChange | None = None,
 ) -> Json:
     """A TuningTrial: owned by its tuner, with the baseline inside, so that it exists before the first write to the
     target.
     """
     meta = tuner["metadata"]
+    extra: Json = {"change": change[:256]} if change else {}
+    if policy is not None:
+        extra["policy"] = {
+            "pod": policy.pod,
+            "baselineJson": json.dumps(policy.baseline, sort_keys=True),
+            "candidateJson": json.dumps(policy.candidate, sort_keys=True),
+        }
     return {
         "apiVersion": tuner["apiVersion"],
         "kind": "TuningTrial",
@@ -217,6 +237,8 @@ def new_trial(
         "spec": {
             "tunerName": meta["name"],
             "number": number,
+            "kind": kind.value,
+            **extra,
             "configuration": candidate.to_camel(),
             "baselineConfiguration": before.to_camel(),
             "origin": origin,

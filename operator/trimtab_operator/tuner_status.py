@@ -10,6 +10,7 @@ from typing import Any
 
 from trimtab.diagnose.finding import Finding
 from trimtab.errors import SpecError
+from trimtab.plan.middleware import Verdict as MiddlewareVerdict
 from trimtab.plan.preconditions import Block, FleetView, restarts_within_day
 from trimtab.plan.record import TrialRecord
 from trimtab.plan.spec import TunerSpec
@@ -23,6 +24,14 @@ _NOT_READY = frozenset({"TargetNotFound", "EngineUnreadable", "MetricsUnavailabl
 
 
 @dataclass(frozen=True)
+class Middleware:
+    """The condition, None to keep the last one; and status.middleware, None where no pod has it."""
+
+    verdict: MiddlewareVerdict | None
+    pods: Json | None
+
+
+@dataclass(frozen=True)
 class Situation:
     """What the idle look found; empty while a trial is in flight."""
 
@@ -30,6 +39,8 @@ class Situation:
     fleet: FleetView | None = None
     suggestion: Suggestion | None = None
     spec_error: SpecError | None = None
+    #: None keeps what was said before
+    middleware: Middleware | None = None
 
 
 def tuner_status(
@@ -58,8 +69,14 @@ def tuner_status(
         },
         "restartsToday": restarts_within_day(records, now),
         "bestGain": counts.best,
-        "conditions": conditions(_conditions(spec, active, situation), before.get("conditions") or [], generation, now),
+        "conditions": conditions(
+            [*_conditions(spec, active, situation), *_middleware(before, situation)],
+            before.get("conditions") or [], generation, now,
+        ),
     }  # fmt: skip
+    pods = situation.middleware.pods if situation.middleware is not None else before.get("middleware")
+    if pods is not None:
+        status["middleware"] = pods
     if counts.best_gain is not None:
         status["bestGainPercent"] = round(counts.best_gain * 100, 2)
     if active is not None:
@@ -161,3 +178,16 @@ def _idle_reason(spec: TunerSpec, block: Block | None) -> tuple[str, str]:
     if spec.mode == "Recommend":
         return "RecommendOnly", "mode Recommend writes nothing to the target; see status.recommendation"
     return "Idle", "the next trial is due"
+
+
+def _middleware(before: Json, situation: Situation) -> list[tuple[str, str, str, str]]:
+    """The condition Middleware, where spec.tokenPolicy.middleware is Install or the pods have it."""
+    said = situation.middleware.verdict if situation.middleware is not None else None
+    if said is None:
+        old = [c for c in before.get("conditions") or () if c["type"] == "Middleware"]
+        return [(c["type"], c["status"], c["reason"], c["message"]) for c in old]
+    if not said.reason:
+        return []
+    if said.status == "True":
+        return [("Middleware", "True", said.reason, said.message)]
+    return [("Middleware", "False", said.reason, said.message)]

@@ -49,9 +49,15 @@ READ = {
     ("tuningtrials/status", "patch update"),
     ("vllmtuners/finalizers", "update"),
     ("replicasets", "get list watch"),
-    ("pods", "get list watch"),
     ("pods/log", "get"),
     ("events", "create"),
+}
+LOOK = {("deployments", "get list watch"), ("pods", "get list watch")}
+#: trials on Deployments; the middleware's ConfigMaps, and the annotation on pods that brings a policy at once
+APPLY = {
+    ("deployments", "get list watch patch"),
+    ("pods", "get list watch patch"),
+    ("configmaps", "get create patch"),
 }
 LEASE = ("ops", "leases", "get create update")
 CRDS = ("*", "customresourcedefinitions named vllmtuners.trimtab.dev,tuningtrials.trimtab.dev", "get")
@@ -226,20 +232,19 @@ def test_helm_test_runs_check(render: Render) -> None:
 
 
 # --- rights -----------------------------------------------------------------------------------------------------------
-def test_rights_in_recommend_mode_write_no_deployment(render: Render) -> None:
-    everywhere = {("*", *r) for r in READ | {("deployments", "get list watch")}}
-    assert rights(render()) == everywhere | {LEASE, CRDS}
+def test_rights_in_recommend_mode_write_nothing_of_the_targets(render: Render) -> None:
+    assert rights(render()) == {("*", *r) for r in READ | LOOK} | {LEASE, CRDS}
 
 
-def test_apply_mode_adds_only_patch_on_deployments(render: Render) -> None:
+def test_apply_mode_adds_patch_on_deployments_and_pods_and_config_maps(render: Render) -> None:
     more = rights(render({"rbac.mode": '"Apply"'}))
     less = rights(render())
-    assert more - less == {("*", "deployments", "get list watch patch")}
-    assert less - more == {("*", "deployments", "get list watch")}
+    assert more - less == {("*", *r) for r in APPLY}
+    assert less - more == {("*", *r) for r in LOOK}
 
 
 def test_named_namespaces_get_a_role_each_and_no_cluster_wide_rights(everything: list[Manifest]) -> None:
-    expected = {(n, *r) for n in ("a", "b") for r in READ | {("deployments", "get list watch patch")}}
+    expected = {(n, *r) for n in ("a", "b") for r in READ | APPLY}
     expected |= {
         ("a", "secrets named token", "get"),
         ("b", "secrets named other", "get"),

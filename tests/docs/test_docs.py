@@ -159,7 +159,15 @@ def test_verdict_reasons_are_the_codes() -> None:
     judged = given(JUDGE / "verdict.py", {"Verdict": 1})
     decided = given(PLAN / "trial.py", {"_verdict": 1, "_cancel": 1})
     assert len(judged) > 8 and len(decided) > 8
+    decided |= given(PLAN / "accept.py", {})
     assert set(names(section(REFERENCE, "Verdict reasons"))) == judged | decided
+
+
+def test_reasons_of_the_condition_middleware_are_the_codes() -> None:
+    source = (PLAN / "middleware.py").read_text()
+    coded = set(re.findall(r'"((?:Not)?Install\w+|Unsupported)"', source)) - {"Install"}
+    table = section(REFERENCE, "The condition Middleware")
+    assert {n for row in rows(table)[1:] for n in re.findall(r"^`(\w+)`", row[0])} == coded
 
 
 def test_findings_are_the_codes() -> None:
@@ -186,7 +194,7 @@ def test_events_are_the_codes() -> None:
 def test_annotations_labels_and_finalizers_are_the_codes() -> None:
     said = set(names(section(REFERENCE, "Annotations, labels, finalizer")))
     source = "".join(p.read_text() for p in sorted((ROOT / "operator/trimtab_operator").glob("*.py")))
-    assert said == set(re.findall(r'"(trimtab\.dev/(?!v1alpha1|operator)\w+)"', source))
+    assert said == set(re.findall(r'"(trimtab\.dev/(?!v1alpha1|operator|crd-version)[\w-]+)"', source))
 
 
 def test_metrics_are_the_codes() -> None:

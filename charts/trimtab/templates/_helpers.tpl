@@ -121,7 +121,11 @@ resources:
   verbs: [get, list, watch]
 - apiGroups: [""]
   resources: [pods]
-  verbs: [get, list, watch]
+  verbs: [get, list, watch{{ if eq .Values.rbac.mode "Apply" }}, patch{{ end }}]{{ if eq .Values.rbac.mode "Apply" }} # patch: an annotation, so that a new token policy is there in a second
+- apiGroups: [""]
+  resources: [configmaps]
+  verbs: [get, create, patch] # the middleware and its policy; their names come from the tuners
+{{- end }}
 - apiGroups: [""]
   resources: [pods/log]
   verbs: [get] # last lines of a canary that crashed

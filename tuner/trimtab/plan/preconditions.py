@@ -13,7 +13,7 @@ from typing import Final
 from trimtab.diagnose.finding import DO_NOT_TUNE, Finding
 from trimtab.engine.settings import Configuration
 from trimtab.observe.observation import Observation
-from trimtab.plan.record import Phase, TrialRecord
+from trimtab.plan.record import Phase, TrialKind, TrialRecord
 from trimtab.plan.spec import TunerSpec
 
 DAY_SECONDS: Final = 86_400.0
@@ -65,6 +65,8 @@ class Ground:
     recent: Sequence[TrialRecord]
     now: float
     search_exhausted: bool = False
+    #: of the trial that would begin
+    kind: TrialKind = TrialKind.TUNE
 
 
 def _target(g: Ground) -> Block | None:
@@ -113,7 +115,8 @@ def _reverted(g: Ground) -> Block | None:
 
 
 def _replicas(g: Ground) -> Block | None:
-    if g.fleet.replicas >= 2 or (g.fleet.replicas == 1 and g.spec.rollout.max_surge == 1):
+    more = g.spec.rollout.max_surge == 1 and g.kind is not TrialKind.POLICY  # a policy makes no pod
+    if g.fleet.replicas >= 2 or (g.fleet.replicas == 1 and more):
         return None
     if g.fleet.replicas == 0:
         return Block("ScaledToZero", "the target has no replicas")
@@ -169,6 +172,8 @@ def _window(g: Ground) -> Block | None:
 
 
 def _budget(g: Ground) -> Block | None:
+    if g.kind is TrialKind.POLICY:
+        return None  # restarts nothing
     spent, limit = restarts_within_day(g.recent, g.now), g.spec.rollout.max_restarts_per_day
     need = g.fleet.replicas + 1  # taking a promotion back costs more; safety has no budget
     if need > limit:

@@ -4,9 +4,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Any
 
 from trimtab.engine.settings import Configuration
 from trimtab.judge.guardrail import PodHealth
@@ -36,6 +37,18 @@ ENDED = frozenset({Phase.PROMOTED, Phase.ROLLED_BACK, Phase.CANCELLED})
 SERVING = frozenset({Phase.WARMING_UP, Phase.MEASURING, Phase.CONFIRMING})
 
 
+#: verdict reasons of trials that ended before what they tried could show
+NOT_TRIED = frozenset({"Rejected", "Stopped", "ExternalChange", "TargetGone", "ReplicasChanged", "Reverted"})
+
+
+class TrialKind(StrEnum):
+    """What a trial tries; `plan/accept.py` says what the kinds ask of it."""
+
+    TUNE = "Tune"  # other settings of the engine
+    INSTALL = "Install"  # the middleware in the pods
+    POLICY = "Policy"  # another token policy, delivered without a restart
+
+
 class Desired(StrEnum):
     """What the target should look like. A pure function of the phase, so that a killed operator repeats itself
     safely.
@@ -46,6 +59,15 @@ class Desired(StrEnum):
     PROMOTE = "Promote"  # the candidate everywhere, then the owner's strategy back
     RESTORE = "Restore"  # the baseline everywhere, then the owner's strategy back
     RELEASE = "Release"  # give back strategy and pause, leave the template: someone else changed it
+
+
+@dataclass(frozen=True)
+class PolicyChange:
+    """The token policies of a trial without restarts, as bodies of the policy file. pod: the canary's name."""
+
+    pod: str
+    baseline: Mapping[str, Any]
+    candidate: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -61,6 +83,11 @@ class TrialRecord:
     started_at: float
     #: replicas of the target at the start; a change makes the trial inconclusive
     replicas: int
+    kind: TrialKind = TrialKind.TUNE
+    #: what is changed besides settings, in words
+    change: str = ""
+    #: only for trials of the policy
+    policy: PolicyChange | None = None
     origin: str = ""
     #: the candidate was written to the target; if the baseline is there again, its owner reverted it
     applied: bool = False
@@ -135,6 +162,8 @@ class Evidence:
     pairs: Sequence[Pair] = field(default_factory=tuple)
     canary: Observation | None = None
     control: Observation | None = None
+    #: the canary's own metrics show the middleware; asked only for trials that install it
+    middleware_seen: bool = False
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Final
 
 from trimtab.judge.verdict import Kind, Verdict
 from trimtab.plan.preconditions import Block
-from trimtab.plan.record import Phase, TrialRecord
+from trimtab.plan.record import Phase, TrialKind, TrialRecord
 from trimtab.plan.spec import TunerSpec
 
 #: reason of a verdict that is Better by latency while goodput is equal within noise: its goodput "gain" is noise
@@ -44,11 +44,13 @@ class Tally:
 
 def tally(trials: Sequence[TrialRecord]) -> Tally:
     ended = [t for t in trials if t.ended]
-    factor, promoted = 1.0, [t for t in ended if t.phase is Phase.PROMOTED]
-    gains = [t.verdict.gain for t in promoted if t.verdict and t.verdict.gain and t.verdict.reason != LATENCY]
+    promoted = [t for t in ended if t.phase is Phase.PROMOTED]
+    factor, tuned = 1.0, [t for t in promoted if t.kind is not TrialKind.INSTALL]
+    gains = [t.verdict.gain for t in tuned if t.verdict and t.verdict.gain and t.verdict.reason != LATENCY]
     for gain in gains:
         factor *= 1.0 + gain
-    kinds = [t.verdict.kind if t.verdict else None for t in ended]
+    # an install may be promoted without a clear gain
+    kinds = [t.verdict.kind if t.verdict else None for t in ended if t.phase is not Phase.PROMOTED]
     return Tally(
         total=len(ended),
         promoted=len(promoted),
@@ -56,7 +58,7 @@ def tally(trials: Sequence[TrialRecord]) -> Tally:
         failed=kinds.count(Kind.ERROR),
         inconclusive=kinds.count(Kind.INCONCLUSIVE),
         best_gain=factor - 1.0 if gains else None,
-        best=percent(factor - 1.0) if gains else gain_text(promoted[-1].verdict) if promoted else "",
+        best=percent(factor - 1.0) if gains else gain_text(tuned[-1].verdict) if tuned else "",
     )
 
 

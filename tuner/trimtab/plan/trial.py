@@ -13,6 +13,7 @@ from typing import Final
 
 from trimtab.judge.guardrail import Breach, GuardrailLimits, serving_breach, startup_breach
 from trimtab.judge.verdict import Kind, Objective, Pair, Verdict, evaluate
+from trimtab.plan.accept import Step, accept
 from trimtab.plan.record import (
     ENDED,
     SERVING,
@@ -21,6 +22,7 @@ from trimtab.plan.record import (
     Phase,
     TargetView,
     Template,
+    TrialKind,
     TrialRecord,
     Wish,
 )
@@ -155,7 +157,8 @@ def _cancel(at: Situation, reason: str, text: str) -> TrialRecord:
 def roll_back(at: Situation, verdict: Verdict, *, infeasible: bool = False) -> TrialRecord:
     """Begin the way back; counts the pods that must be started anew for it."""
     # a pod added by surge is only removed again; each other pod of the candidate is started anew with the baseline
-    moved = max(0, len(at.view.canary) - at.spec.rollout.max_surge) if at.view.template is Template.CANDIDATE else 0
+    anew = max(0, len(at.view.canary) - at.spec.rollout.max_surge) if at.view.template is Template.CANDIDATE else 0
+    moved = _restarts(at.record, anew)
     return at.record.to(
         Phase.ROLLING_BACK,
         at.now,
@@ -190,7 +193,7 @@ def _starting(at: Situation) -> TrialRecord:
         r = replace(r, applied=True)
         at = replace(at, record=r)
     if not r.held and at.view.paused and at.view.canary:
-        r = replace(r, held=True, restarts=r.restarts + len(at.view.canary))
+        r = replace(r, held=True, restarts=r.restarts + _restarts(r, len(at.view.canary)))
         at = replace(at, record=r)
     elif r.held and not at.view.paused:
         return _unpaused(at)
@@ -199,7 +202,7 @@ def _starting(at: Situation) -> TrialRecord:
         if breach := startup_breach(pod.health, at.in_phase, deadline):
             return _breach(at, breach)
     if not at.view.canary and at.in_phase > deadline:
-        text = f"no canary pod appeared within {deadline:.0f} s (quota, no room on a node, or an admission policy)"
+        text = _NO_CANARY[at.record.kind is TrialKind.POLICY].format(deadline)
         return roll_back(at, _verdict(Kind.ERROR, "NoCanary", text))
     if r.held and at.view.canary and all(p.health.ready for p in at.view.canary):
         return r.to(
@@ -255,25 +258,18 @@ def _measuring(at: Situation) -> TrialRecord:
         return r
     if again := _measure_again(at, start):
         return again
-    verdict = _evaluate(at)
     last = at.now - start >= rollout.max_measurement_seconds
-    if verdict.kind is Kind.BETTER and rollout.confirmation_seconds > 0:
-        return r.to(
-            Phase.CONFIRMING,
-            at.now,
-            f"{verdict.message.rstrip('.')}; measuring again before promotion",
-            confirm_from=at.now,
-            verdict=verdict,
-        )
-    if verdict.kind is Kind.BETTER:
+    confirm = rollout.confirmation_seconds > 0
+    step, verdict = accept(r.kind, _evaluate(at), last=last, confirm=confirm, seen=at.evidence.middleware_seen)
+    said = verdict.message.rstrip(".")
+    if step is Step.CONFIRM:
+        text = f"{said}; measuring again before promotion"
+        return r.to(Phase.CONFIRMING, at.now, text, confirm_from=at.now, verdict=verdict)
+    if step is Step.PROMOTE:
         return _promote(at, verdict)
-    if verdict.kind is Kind.INCONCLUSIVE and not last:
-        return replace(
-            r,
-            evaluations=r.evaluations + 1,
-            verdict=verdict,
-            message=f"{verdict.message.rstrip('.')}; measuring longer",
-        )
+    if step is Step.WAIT:
+        text = f"{said}; measuring longer"
+        return replace(r, evaluations=r.evaluations + 1, verdict=verdict, message=text)
     return roll_back(at, verdict)
 
 
@@ -334,7 +330,7 @@ def _promote(at: Situation, verdict: Verdict) -> TrialRecord:
         at.now,
         f"{verdict.message.rstrip('.')}; rolling out to {rest} more pods",
         verdict=verdict,
-        restarts=at.record.restarts + rest,
+        restarts=at.record.restarts + _restarts(at.record, rest),
     )
 
 
@@ -382,6 +378,13 @@ _PHASES: Final[Mapping[Phase, Callable[[Situation], TrialRecord]]] = {
 }
 
 
+#: by whether the trial is one of the policy
+_NO_CANARY: Final = {
+    False: "no canary pod appeared within {:.0f} s (quota, no room on a node, or an admission policy)",
+    True: "the canary pod did not take the policy within {:.0f} s; GET /trimtab/status on it says why",
+}
+
+
 # --- small helpers ----------------------------------------------------------------------------------------------------
 def _stamp(record: TrialRecord, evidence: Evidence, now: float) -> TrialRecord:
     """Remember when metrics were last seen, coarsely."""
@@ -394,3 +397,8 @@ def _stamp(record: TrialRecord, evidence: Evidence, now: float) -> TrialRecord:
 
 def _verdict(kind: Kind, reason: str, message: str) -> Verdict:
     return Verdict(kind=kind, reason=reason, message=message)
+
+
+def _restarts(record: TrialRecord, pods: int) -> int:
+    """Pods that are started anew when so many move: a policy moves without."""
+    return 0 if record.kind is TrialKind.POLICY else pods

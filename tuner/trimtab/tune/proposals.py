@@ -18,7 +18,7 @@ from trimtab.engine.settings import Configuration
 from trimtab.errors import EngineError, InputError
 from trimtab.judge.verdict import Kind
 from trimtab.plan.preconditions import FleetView
-from trimtab.plan.record import Phase, TrialRecord
+from trimtab.plan.record import NOT_TRIED, Phase, TrialRecord
 from trimtab.plan.spec import TunerSpec
 from trimtab.search.candidate import Outcome, Proposal, explicit
 from trimtab.search.priors import candidates
@@ -29,8 +29,6 @@ from trimtab.search.study import Study
 Json = dict[str, Any]
 _log = logging.getLogger(__name__)
 
-#: verdict reasons of trials that ended before the configuration was tried
-_NOT_TRIED: Final = frozenset({"Rejected", "Stopped", "ExternalChange", "TargetGone", "ReplicasChanged", "Reverted"})
 #: proposals that cannot be written to the command line before the search is taken to be over
 _MAX_REFUSED: Final = 20
 #: score (log scale) of a canary that a guardrail ended: less than half the control's goodput
@@ -156,7 +154,7 @@ def outcomes(trials: Sequence[TrialRecord]) -> list[Outcome]:
 
 def tried(trial: TrialRecord) -> bool:
     """Whether it ended by what the configuration did, and not by something from outside."""
-    return trial.ended and (trial.verdict is None or trial.verdict.reason not in _NOT_TRIED)
+    return trial.ended and (trial.verdict is None or trial.verdict.reason not in NOT_TRIED)
 
 
 def _unclear(configuration: Configuration, count: int, why: str) -> list[Outcome]:
