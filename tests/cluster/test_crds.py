@@ -87,6 +87,26 @@ WRONG: dict[str, tuple[Manifest, str]] = {
         {"tokenPolicy": {"maxNewTokens": {"min": 2, "max": 1}}},
         "min must not exceed max; swap them",
     ),
+    "policy without the middleware": (
+        {"tokenPolicy": {"policy": {"tokens": {"capMaxTokens": 9}}}},
+        "policy needs middleware: Install",
+    ),
+    "percentile without a range": (
+        {"tokenPolicy": {"middleware": "Install", "method": "Percentile"}},
+        "method Percentile needs middleware: Install and maxNewTokens",
+    ),
+    "a cap of 0": (
+        {"tokenPolicy": {"middleware": "Install", "policy": {"tokens": {"capMaxTokens": 0}}}},
+        "greater than or equal to 1",
+    ),
+    "a value without its header": (
+        {"tokenPolicy": {"middleware": "Install", "policy": {"rules": [{"match": {"headerValue": "x"}}]}}},
+        "headerValue needs header",
+    ),
+    "an experiment of one's own": (
+        {"tokenPolicy": {"middleware": "Install", "policy": {"experiment": {}}}},
+        'unknown field "spec.tokenPolicy.policy.experiment"',
+    ),
     "range without max": ({"search": {"maxNumSeqs": {"min": 64}}}, "spec.search.maxNumSeqs.max: Required value"),
     "range from 0": ({"search": {"maxNumSeqs": {"min": 0, "max": 9}}}, "greater than or equal to 1"),
     "unknown setting": (
@@ -212,7 +232,21 @@ RIGHT: dict[str, Manifest] = {
             "patience": 200,
             "seed": -1,
         },
-        "tokenPolicy": {"maxNewTokens": {"min": 1, "max": 4096}},
+        "tokenPolicy": {
+            "maxNewTokens": {"min": 1, "max": 4096},
+            "middleware": "Install",
+            "method": "Percentile",
+            "policy": {
+                "tokens": {"defaultMaxTokens": 1024, "lowerClient": True},
+                "rules": [
+                    {
+                        "match": {"route": "chat", "header": "x-tier", "headerValue": "free"},
+                        "tokens": {"capMaxTokens": 9},
+                    }
+                ],
+                "admission": {"maxSequences": 48, "kvBudgetTokens": 120000, "risk": 1.5, "estimate": "observed"},
+            },
+        },
         "rollout": {
             "maxSurge": 1,
             "windows": [{"days": ["Sat"], "start": "22:00", "end": "05:00", "timeZone": "America/Port-au-Prince"}],
