@@ -158,7 +158,9 @@ class Care:
             return None
         own = labelled(trials, policy_label(spec))
         body = desired_body(record) if hot else policy_in_force(spec, own)
-        return self._deliver(tuner, spec, target, Cared(body=body), code=False, force=hot)
+        have = installed_names(target.template)
+        current = have is not None and have.code == names(tuner["metadata"]["name"]).code
+        return self._deliver(tuner, spec, target, Cared(body=body), code=current, force=hot)
 
     def seen(self, view: TargetView, port: int) -> bool:
         """Whether every canary pod shows the middleware."""

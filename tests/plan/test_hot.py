@@ -182,6 +182,8 @@ def test_nothing_is_proposed_from_too_little_or_for_trifles() -> None:
     assert propose_cap(spec(), lengths(), {}, [], NOW) is None
     found = propose_cap(percentile_spec(), lengths(), {}, [], NOW)
     assert found is not None
+    stricter = {"tokens": {"cap_max_tokens": 16, "default_max_tokens": 16}}
+    assert propose_cap(percentile_spec(), lengths(), stricter, [], NOW) is None
     tried = replace(TRIAL, phase=Phase.ROLLED_BACK, policy=PolicyChange("p", {}, with_cap({}, found.cap)))
     assert propose_cap(percentile_spec(), lengths(), {}, [tried], NOW) is None
 

@@ -156,7 +156,7 @@ def propose_cap(
     ended = [t for t in trials if t.ended and t.policy is not None]
     since_seconds = max((t.finished_at or 0.0 for t in ended if t.phase is Phase.PROMOTED), default=0.0)
     in_force = InForce(current, since_seconds) if current is not None else None
-    if not settle(cap, in_force, now).changed:
+    if not settle(cap, in_force, now).changed or with_cap(body, cap) == body:
         return None
     tried = [c for t in ended if _told(t) and t.policy is not None and (c := cap_of(t.policy.candidate)) is not None]
     if any(abs(cap - c) <= _NEAR * c for c in tried):
