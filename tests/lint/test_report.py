@@ -86,13 +86,19 @@ def test_the_last_of_equal_flags_is_the_value(lint_of: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "reason"),
-    [('eval "vllm serve m $A"', "Eval"), ("vllm serve m & sleep 9", "BackgroundJob")],
+    ("script", "reason", "shape", "flags"),
+    [
+        ('eval "vllm serve m $A"', "Eval", None, {}),
+        ("vllm serve m --max-num-seqs 3 & sleep 9", "BackgroundJob", "shell", {"model": "m", "max_num_seqs": 3}),
+    ],
 )
-def test_a_refused_command_line_has_no_shape_and_says_why(script: str, reason: str, lint_of: Any) -> None:
+def test_a_refused_command_line_says_why_and_what_can_be_read(
+    script: str, reason: str, shape: str | None, flags: dict[str, Any], lint_of: Any
+) -> None:
     found = row(lint_of(deployment({"name": "e", "image": "own:1", "command": ["bash", "-c", script]})))
     (finding,) = [f for f in found["findings"] if f["id"] == "TT001"]
-    assert found["shape"] is None and reason in finding["message"] and found["obstacle"] and finding["fix"]
+    assert (found["shape"], found["flags"]) == (shape, flags)
+    assert reason in finding["message"] and found["obstacle"] and finding["fix"]
     assert "TT046" in ids(found)
 
 
@@ -117,7 +123,7 @@ def test_a_flag_that_cannot_be_read_does_not_hide_the_others(lint_of: Any) -> No
     args = ["--model=org/m", "--max-num-seqs 32", "--disable-log-stats", "$(MORE)", "--port=9000"]
     found = row(lint_of(deployment({**ENGINE, "args": args})))
     assert {"TT001", "TT010", "TT028"} <= ids(found)
-    assert found["shape"] is None and found["port"] == 9000 and found["flags"]["max_num_seqs"] == 32
+    assert found["shape"] == "image" and found["port"] == 9000 and found["flags"]["max_num_seqs"] == 32
 
 
 def test_each_engine_of_a_pod_is_a_target_and_companions_are_none(lint_of: Any) -> None:

@@ -53,7 +53,7 @@ class Reading:
 
     why: what showed that this runs vLLM. program: how vLLM itself is started. features: of the script around it.
     where: the list that new flags go to; append: where in a script, if they go into it, else None.
-    cluster: the script makes this pod a part of a larger engine.
+    cluster: the script makes this pod a part of a larger engine. refusal: why it can be read but must not be edited.
     """
 
     shape: Shape
@@ -65,6 +65,7 @@ class Reading:
     append: Place | None = None
     features: frozenset[str] = frozenset()
     cluster: bool = False
+    refusal: RewriteRefused | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,8 +79,10 @@ class Located(Reading):
     name: str
 
 
-def locate(template: Mapping[str, Any], container: str | None = None, files: Files | None = None) -> Located:
-    """The one engine container, or `container` by name.
+def locate(
+    template: Mapping[str, Any], container: str | None = None, files: Files | None = None, *, tolerant: bool = False
+) -> Located:
+    """The one engine container, or `container` by name. tolerant: also one that must not be edited, for looking at.
 
     Raises `EngineNotFound` if no container or more than one runs vLLM, `RewriteRefused` if the one that does has a
     command line that cannot be edited.
@@ -108,6 +111,8 @@ def locate(template: Mapping[str, Any], container: str | None = None, files: Fil
         raise refusals[0]
     if not found:
         raise _hidden(candidates) or EngineNotFound("no container of the pod runs vLLM in a form that can be read")
+    if found[0].refusal is not None and not tolerant:
+        raise found[0].refusal
     return found[0]
 
 
@@ -214,11 +219,12 @@ def _read_shell(body: Mapping[str, Any], words: tuple[Word, ...], files: Files) 
     if read is None:
         return None
     if "arguments" not in read.features:
-        raise RewriteRefused(
+        refusal = RewriteRefused(
             f"the flags stand in {words[at].text}, a mounted script that other Deployments may share",
             hint='End the script with exec vllm serve "$@" and put the flags into args, or edit its ConfigMap.',
             code="CommandOutOfSight",
         )
+        return replace(read, refusal=read.refusal or refusal)
     return read
 
 
@@ -247,13 +253,13 @@ def _read_script(
     if script.broken:
         raise refused(f"a syntax error in line {script.broken}")
     line, program, trouble = engines[0]
-    if trouble:
-        raise refused(f"vLLM {trouble}", "BackgroundJob" if "background" in trouble else "ScriptNotReadable")
+    code = "BackgroundJob" if "background" in trouble else "ScriptNotReadable"
+    obstacle = refused(f"vLLM {trouble}", code) if trouble else None
     cluster = any(word in text for word in _CLUSTER_WORDS)
     end = Place(where, item, line.end)
     read = Reading(
         shape="shell", program=program.kind, why="a script starts vLLM", where=where, words=line.words,
-        first=program.first, append=end, features=script.features,
+        first=program.first, append=end, features=script.features, refusal=obstacle,
     )  # fmt: skip
     return _with_arguments(body, script, replace(read, cluster=cluster), arguments, named)
 
@@ -281,16 +287,19 @@ def _with_arguments(
     here = [i for i, word in enumerate(line) if word.raw == '"$@"' and word.text == ARGUMENTS]
     if not here:
         return read
+    refusal = None
     if here != [len(line) - 1]:
-        raise refused('"$@" that is not the last argument', "ArgumentsOutOfSight")
-    if script.positional:
-        raise refused('commands that change "$@"', "ArgumentsOutOfSight")
-    if not named:
-        raise RewriteRefused(
+        refusal = refused('"$@" that is not the last argument', "ArgumentsOutOfSight")
+    elif script.positional:
+        refusal = refused('commands that change "$@"', "ArgumentsOutOfSight")
+    elif not named:
+        refusal = RewriteRefused(
             'the script passes "$@" on, and no item behind it is there to be $0',
             hint="Add an item -- behind the script; the arguments follow it.",
             code="ArgumentsOutOfSight",
         )
+    if refusal is not None:
+        return replace(read, refusal=read.refusal or refusal)
     words = (*line[:-1], *arguments)
     return replace(read, words=words, where=_list_sink(body), append=None, features=script.features | {"arguments"})
 

@@ -119,7 +119,7 @@ def _read(blank: Target) -> Target | None:
     alone = _template(blank.workload, body)
     target = replace(blank, body=body, unquoted=unquoted)
     try:
-        located = locate(alone, files=files)
+        located = locate(alone, files=files, tolerant=True)
     except RewriteRefused as error:
         return replace(target, refusal=error)
     except EngineNotFound:
@@ -131,7 +131,7 @@ def _read(blank: Target) -> Target | None:
         seen=seen,
         command=command or tolerant_command(located, seen),
         program=located.program,
-        shape=command.shape if command else None,
+        shape=located.shape,
         refusal=refusal,
     )
 
