@@ -140,12 +140,12 @@ class Care:
         self, spec: TunerSpec, cared: Cared, fleet: FleetView, trials: Sequence[Json], now: float
     ) -> tuple[CapProposal, str] | None:
         """The next cap to try and the pod that tries it; only when every ready pod has the policy in force."""
-        if spec.token_policy.method != "Percentile" or cared.report is None or fleet.observation is None:
+        if spec.token_policy.method != "Percentile" or cared.report is None or fleet.lengths is None:
             return None
         if cared.verdict.status != "True" or cared.report.late or not cared.report.taken:
             return None
         records = labelled(trials, cared.policy_label)
-        proposal = propose_cap(spec, fleet.observation.output_length, cared.body, records, now)
+        proposal = propose_cap(spec, fleet.lengths, cared.body, records, now)
         return None if proposal is None else (proposal, min(r.name for r in cared.report.taken))
 
     # --- while a trial is in flight -----------------------------------------------------------------------------------

@@ -57,6 +57,8 @@ IDLE_TICK: Final = 10.0
 BLOCKED_TICK: Final = 20.0
 #: window of the look between trials: the rules for a hang or a deadlock want a minute of samples
 _LOOK_SECONDS: Final = 75.0
+#: output lengths want hundreds of requests, and change slowly
+_LENGTHS_SECONDS: Final = 3600.0
 #: how long one call waits for the candidate's ReplicaSet, so that the pause lands before a second pod moves
 _PAUSE_WAIT_SECONDS: Final = 10.0
 _PAUSE_POLL_SECONDS: Final = 0.15
@@ -323,6 +325,9 @@ class Reconciler:
         pods = refs(ready, tuner["metadata"]["namespace"], port)
         seconds = min(300.0, max(_LOOK_SECONDS, spec.rollout.measurement_seconds))
         observation, trouble = fleet_observation(source, pods, seconds, now)
+        if observation is not None and spec.token_policy.method == "Percentile":
+            hour, _ = fleet_observation(source, pods, _LENGTHS_SECONDS, now)
+            fleet = replace(fleet, lengths=hour.output_length if hour is not None else None)
         return with_findings(replace(fleet, observation=observation), spec), trouble
 
     def _begin(

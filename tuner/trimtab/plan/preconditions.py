@@ -12,7 +12,7 @@ from typing import Final
 
 from trimtab.diagnose.finding import DO_NOT_TUNE, Finding
 from trimtab.engine.settings import Configuration
-from trimtab.observe.observation import Observation
+from trimtab.observe.observation import Histogram, Observation
 from trimtab.plan.record import Phase, TrialKind, TrialRecord
 from trimtab.plan.spec import TunerSpec
 
@@ -49,6 +49,8 @@ class FleetView:
     observation: Observation | None = None
     findings: tuple[Finding, ...] = ()
     configuration: Configuration | None = None
+    #: output lengths of the last hour; looked up only for the percentile policy
+    lengths: Histogram | None = None
     #: vLLM's version by the pod template or by the engine itself
     engine_version: str | None = None
 
