@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from trimtab.engine.install import installed
 from trimtab.errors import TargetConflict, TargetRefused
 from trimtab.middleware import policy_file
 from trimtab.observe.middleware import MiddlewareView
+from trimtab.observe.observation import Histogram
 from trimtab.plan.middleware import Verdict
 from trimtab.plan.preconditions import FleetView
 from trimtab.plan.record import Phase, PolicyChange, TrialKind
@@ -363,6 +365,21 @@ def test_the_way_back_is_written_whatever_the_mode_has_become(world: World, more
     world.deployment = deployment(TEMPLATE)  # and whatever became of the template
     world.care.during(TUNER, spec(**HOT, **more), world.target, [back], record_of(back))
     assert json.loads(world.text()) == {"version": 1, "generation": 2}
+
+
+def test_a_cap_is_proposed_only_when_every_pod_has_the_policy_in_force(world: World) -> None:
+    bounds = (50.0, 100.0, 200.0, float("inf"))
+    fleet = replace(FLEET, lengths=Histogram(bounds, (900.0, 1000.0, 1000.0, 1000.0), 40_000))
+    world.care.look(TUNER, spec(**HOT), world.target, [], fleet)
+    world.take("a")
+    late = world.care.look(TUNER, spec(**HOT), world.target, [], fleet)
+    assert world.care.propose(spec(**HOT), late, fleet, [], NOW) is None
+    world.take("b")
+    there = world.care.look(TUNER, spec(**HOT), world.target, [], fleet)
+    found = world.care.propose(spec(**HOT), there, fleet, [], NOW)
+    assert found is not None and found[1] == "a" and found[0].cap <= 99
+    assert world.care.propose(spec(), there, fleet, [], NOW) is None
+    assert world.care.propose(spec(**HOT), there, FLEET, [], NOW) is None
 
 
 def test_another_policy_of_the_person_ends_the_trial() -> None:
