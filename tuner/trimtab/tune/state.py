@@ -14,7 +14,7 @@ from typing import Any, Final
 from trimtab.engine.settings import Configuration
 from trimtab.errors import InputError
 from trimtab.judge.verdict import Kind, Verdict
-from trimtab.plan.record import Phase, TrialRecord
+from trimtab.plan.record import Phase, TrialKind, TrialRecord
 from trimtab.tune.process import Identity
 
 Json = dict[str, Any]
@@ -128,6 +128,7 @@ def record_of(data: Mapping[str, Any]) -> TrialRecord:
         **data,
         "configuration": Configuration.of(data["configuration"]),
         "baseline": Configuration.of(data["baseline"]),
+        "kind": TrialKind(data.get("kind", TrialKind.TUNE)),  # only settings are tried here; older states do not say it
         "phase": Phase(data["phase"]),
         "verdict": None if verdict is None else Verdict(**{**verdict, "kind": Kind(verdict["kind"])}),
     }
