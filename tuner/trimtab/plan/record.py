@@ -83,11 +83,6 @@ class TrialRecord:
     started_at: float
     #: replicas of the target at the start; a change makes the trial inconclusive
     replicas: int
-    kind: TrialKind = TrialKind.TUNE
-    #: what is changed besides settings, in words
-    change: str = ""
-    #: only for trials of the policy
-    policy: PolicyChange | None = None
     origin: str = ""
     #: the candidate was written to the target; if the baseline is there again, its owner reverted it
     applied: bool = False
@@ -105,6 +100,11 @@ class TrialRecord:
     restarts: int = 0
     finished_at: float | None = None
     message: str = ""
+    kind: TrialKind = TrialKind.TUNE
+    #: what is changed besides settings, in words
+    change: str = ""
+    #: only for trials of the policy
+    policy: PolicyChange | None = None
 
     def to(self, phase: Phase, now: float, message: str, **changes: object) -> TrialRecord:
         """The record in another phase; an end also gets its time."""
