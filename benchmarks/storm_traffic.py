@@ -7,9 +7,14 @@ import math
 import random
 import statistics
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import aiohttp
+
+from trimtab.middleware.features import row_of
+from trimtab.middleware.wire import understand
 
 CLIENTS = 64
 #: what every client asks for: larger than any answer, as users do
@@ -71,6 +76,22 @@ def requests(count: int, seed: int, salt: int, cancel: str = "") -> list[Asked]:
     return found
 
 
+def log_rows(asked: list[Asked]) -> Iterator[dict[str, Any]]:
+    """The lines that the middleware's feature log would have of these requests: its own features, answers whole."""
+    for number, one in enumerate(asked):
+        request = understand("completions", body_of(one))
+        if request is not None:
+            yield {
+                **row_of(request), "at": float(number), "output_tokens": one.true_tokens, "ending": "stop",
+                "cap_tokens": MAX_TOKENS, "model": "tiny",
+            }  # fmt: skip
+
+
+def body_of(asked: Asked) -> dict[str, Any]:
+    """No seed: a seeded request that is preempted ends vLLM 0.32's CPU engine."""
+    return {"model": "tiny", "prompt": asked.prompt, "max_tokens": MAX_TOKENS, "stream": True}
+
+
 class Tally:
     """Tokens that reached any client, until the last request was sent: the load is full until then."""
 
@@ -79,20 +100,23 @@ class Tally:
         self.began = time.monotonic()
         self.full_load_tokens_per_second = math.nan
 
+    @property
+    def full_load(self) -> bool:
+        return math.isnan(self.full_load_tokens_per_second)
+
     def sent_last(self) -> None:
         self.full_load_tokens_per_second = self.tokens / (time.monotonic() - self.began)
 
 
 async def ask(session: aiohttp.ClientSession, asked: Asked, tally: Tally) -> Seen:
-    """One request as a stream. Seeds are not set: a seeded request that is preempted ends vLLM 0.32's CPU engine."""
-    body = {"model": "tiny", "prompt": asked.prompt, "max_tokens": MAX_TOKENS, "stream": True}
+    """One request as a stream."""
     began = time.monotonic()
     first = last = None
     events, ending = 0, "failed"
     try:
         async with asyncio.timeout(asked.leave_after_seconds):
             headers = {"x-true-tokens": str(asked.true_tokens)}
-            async with session.post("/v1/completions", json=body, headers=headers) as response:
+            async with session.post("/v1/completions", json=body_of(asked), headers=headers) as response:
                 if response.status != 200:
                     return Seen(f"http {response.status}", 0, time.monotonic() - began, None, None)
                 async for part in response.content.iter_any():
@@ -117,9 +141,9 @@ async def ask(session: aiohttp.ClientSession, asked: Asked, tally: Tally) -> See
     return Seen(ending, tokens, whole, None if first is None else first - began, per_token)
 
 
-async def storm(session: aiohttp.ClientSession, asked: list[Asked], clients: int = CLIENTS) -> dict[str, float]:
-    """Each client sends its next request when the last one ended. See `figures`."""
-    waiting, seen, tally = list(reversed(asked)), list[Seen](), Tally()
+async def storm(session: aiohttp.ClientSession, asked: list[Asked], tally: Tally) -> dict[str, float]:
+    """CLIENTS clients, each sends its next request when the last one ended. See `figures`."""
+    waiting, seen = list(reversed(asked)), list[Seen]()
 
     async def client() -> None:
         while waiting:
@@ -128,7 +152,7 @@ async def storm(session: aiohttp.ClientSession, asked: list[Asked], clients: int
                 tally.sent_last()
             seen.append(await ask(session, mine, tally))
 
-    await asyncio.gather(*(client() for _ in range(clients)))
+    await asyncio.gather(*(client() for _ in range(CLIENTS)))
     seconds = time.monotonic() - tally.began
     return {"full_load_tokens_per_second": tally.full_load_tokens_per_second, **figures(seconds, seen)}
 
