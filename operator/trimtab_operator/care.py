@@ -13,7 +13,7 @@ from typing import Any, Final
 from trimtab.engine.install import InstallNames, installed, installed_names
 from trimtab.errors import EngineError, InputError, TargetRefused
 from trimtab.plan.hot import CapProposal, HotPod, desired_body, hot_view, policy_in_force, propose_cap, since
-from trimtab.plan.middleware import Installation, Verdict, decide, question
+from trimtab.plan.middleware import Decision, Installation, decide, question
 from trimtab.plan.preconditions import FleetView
 from trimtab.plan.record import TargetView, TrialKind, TrialRecord
 from trimtab.plan.spec import TunerSpec
@@ -30,7 +30,7 @@ _NO_RIGHT: Final = (
     "this operator may not write ConfigMaps here: install the chart with rbac.mode=Apply, of this version or later"
 )
 
-_NOTHING: Final = Verdict(False)
+_NOTHING: Final = Decision(False)
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Cared:
     candidate: the template with the middleware, where it can be put in. body: the policy in force.
     """
 
-    verdict: Verdict = _NOTHING
+    decision: Decision = _NOTHING
     report: Report | None = None
     label: str = ""
     policy_label: str = ""
@@ -77,7 +77,7 @@ class Care:
             cared, refusal = self._candidate(tuner, spec, target, have, fleet, cared)
         attempts = labelled(trials, cared.label)
         found = Installation(have is not None, current, package().version, refusal, attempts)
-        cared = replace(cared, verdict=decide(spec, found))
+        cared = replace(cared, decision=decide(spec, found))
         if have is None:
             return cared
         body = policy_in_force(spec, labelled(trials, cared.policy_label))
@@ -123,10 +123,10 @@ class Care:
             if may_write:
                 self.delivery.touch(report)
         except TargetRefused as error:
-            said = replace(cared.verdict, message=f"{cared.verdict.message}; the policy is not delivered: {error}")
-            return replace(cared, verdict=said)
+            said = replace(cared.decision, message=f"{cared.decision.message}; the policy is not delivered: {error}")
+            return replace(cared, decision=said)
         if problem := report.problem():
-            cared = replace(cared, verdict=replace(cared.verdict, message=f"{cared.verdict.message}; {problem}"))
+            cared = replace(cared, decision=replace(cared.decision, message=f"{cared.decision.message}; {problem}"))
         return replace(cared, report=report)
 
     def _written(self, meta: Json) -> str:
@@ -142,7 +142,7 @@ class Care:
         """The next cap to try and the pod that tries it; only when every ready pod has the policy in force."""
         if spec.token_policy.method != "Percentile" or cared.report is None or fleet.lengths is None:
             return None
-        if cared.verdict.status != "True" or cared.report.late or not cared.report.taken:
+        if cared.decision.status != "True" or cared.report.late or not cared.report.taken:
             return None
         records = labelled(trials, cared.policy_label)
         proposal = propose_cap(spec, fleet.lengths, cared.body, records, now)

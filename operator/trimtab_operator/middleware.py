@@ -32,6 +32,8 @@ GENERATION_ANNOTATION: Final = "trimtab.dev/policy-generation"
 TOUCH_AGAIN_SECONDS: Final = 10.0
 #: a pod that has it is asked again after this
 ASK_AGAIN_SECONDS: Final = 60.0
+#: a pod that does not answer is asked again after 1, 2, 4 ... seconds, at the most this: a trial's looks must not wait
+MOST_SILENT_SECONDS: Final = 60.0
 #: while pods are late a tuner is looked at this often, for as long as a ConfigMap takes at the worst
 LATE_TICK: Final = 1.0
 LATE_SECONDS: Final = 90.0
@@ -149,6 +151,8 @@ class Delivery:
     _touched: dict[str, tuple[float, int, str]] = field(default_factory=dict)
     #: pod's uid -> (when it was asked, its answer)
     _asked: dict[str, tuple[float, MiddlewareView]] = field(default_factory=dict)
+    #: pod's uid -> (when it did not answer, how often in a row)
+    _silent: dict[str, tuple[float, int]] = field(default_factory=dict)
     #: ConfigMap -> when it was last changed
     _changed: dict[tuple[str, str], float] = field(default_factory=dict)
 
@@ -211,9 +215,15 @@ class Delivery:
             return PodRow(pod, meta["name"], ready=False)
         if known is not None and known[1].digest == wanted and now - known[0] < ASK_AGAIN_SECONDS:
             return PodRow(pod, meta["name"], True, known[1])
+        at, times = self._silent.get(meta["uid"], (0.0, 0))
+        if times and now - at < min(MOST_SILENT_SECONDS, 2.0 ** (times - 1)):
+            return PodRow(pod, meta["name"], True, None)
         seen = self.ask(status["podIP"], port)
-        if seen is not None:
+        if seen is None:
+            self._silent[meta["uid"]] = (now, times + 1)
+        else:
             self._asked[meta["uid"]] = (now, seen)
+            self._silent.pop(meta["uid"], None)
         return PodRow(pod, meta["name"], True, seen)
 
     def touch(self, report: Report) -> None:
@@ -240,6 +250,8 @@ class Delivery:
             self._asked.pop(uid, None)
         for uid in [u for u, (at, _, _) in self._touched.items() if at < old and u not in living]:
             self._touched.pop(uid, None)
+        for uid in [u for u, (at, _) in self._silent.items() if at < old and u not in living]:
+            self._silent.pop(uid, None)
 
 
 def annotate(pod: Json, value: str) -> list[Json]:

@@ -268,7 +268,7 @@ class Reconciler:
             (tuner["metadata"]["uid"], question) in self.exhausted,
         )
         cared = self.care.look(tuner, spec, target, trials, fleet)
-        if cared.verdict.due:  # before any tuning: it makes half of that free of restarts
+        if cared.decision.due:  # before any tuning: it makes half of that free of restarts
             mine = labelled(trials, cared.label)
             ground = replace(ground, history=mine, search_exhausted=False, kind=TrialKind.INSTALL)
         block = first_block(ground)
@@ -279,7 +279,7 @@ class Reconciler:
             meta = tuner["metadata"]
             args = (spec, target.template, fleet, ours, spec.target_ref.name, meta["namespace"])
             suggestion = self.proposals.suggest(*args)
-        situation = Situation(block, fleet, suggestion, middleware=Middleware(cared.verdict, cared.status()))
+        situation = Situation(block, fleet, suggestion, middleware=Middleware(cared.decision, cared.status()))
         if not spec.suspend and spec.mode != "Recommend":
             created = self._begin(tuner, spec, target, fleet, trials, cared, ground)
             if created is not None:
@@ -336,7 +336,7 @@ class Reconciler:
     ) -> Json | None:  # fmt: skip
         """Create the next trial that may begin, what it tried in it; the target is not touched yet. None: there is
         none."""
-        if cared.verdict.due:
+        if cared.decision.due:
             return self._begin_install(tuner, spec, target, fleet, trials, cared) if not first_block(ground) else None
         proposed = self.care.propose(spec, cared, fleet, trials, ground.now)
         hot = replace(ground, history=labelled(trials, cared.policy_label), kind=TrialKind.POLICY)

@@ -10,7 +10,7 @@ from typing import Any
 
 from trimtab.diagnose.finding import Finding
 from trimtab.errors import SpecError
-from trimtab.plan.middleware import Verdict as MiddlewareVerdict
+from trimtab.plan.middleware import Decision
 from trimtab.plan.preconditions import Block, FleetView, restarts_within_day
 from trimtab.plan.record import TrialRecord
 from trimtab.plan.spec import TunerSpec
@@ -27,7 +27,7 @@ _NOT_READY = frozenset({"TargetNotFound", "EngineUnreadable", "MetricsUnavailabl
 class Middleware:
     """The condition, None to keep the last one; and status.middleware, None where no pod has it."""
 
-    verdict: MiddlewareVerdict | None
+    decision: Decision | None
     pods: Json | None
 
 
@@ -182,7 +182,7 @@ def _idle_reason(spec: TunerSpec, block: Block | None) -> tuple[str, str]:
 
 def _middleware(before: Json, situation: Situation) -> list[tuple[str, str, str, str]]:
     """The condition Middleware, where spec.tokenPolicy.middleware is Install or the pods have it."""
-    said = situation.middleware.verdict if situation.middleware is not None else None
+    said = situation.middleware.decision if situation.middleware is not None else None
     if said is None:
         old = [c for c in before.get("conditions") or () if c["type"] == "Middleware"]
         return [(c["type"], c["status"], c["reason"], c["message"]) for c in old]

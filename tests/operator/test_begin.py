@@ -11,7 +11,7 @@ import pytest
 from trimtab.engine.settings import Configuration
 from trimtab.observe.observation import Histogram, Observation
 from trimtab.plan.hot import CapProposal
-from trimtab.plan.middleware import Verdict
+from trimtab.plan.middleware import Decision
 from trimtab.plan.preconditions import FleetView, Ground
 from trimtab.plan.record import TrialKind
 from trimtab.plan.spec import TunerSpec
@@ -85,15 +85,15 @@ def begin(cared: Cared, cap: int | None, proposal: Proposed | None, **more: Any)
     deployment = {"metadata": {"uid": "d", "name": "llm", "namespace": "ns"}, "spec": {"template": TEMPLATE}}
     fleet = replace(FLEET, **more.pop("fleet", {}))
     asked = spec(**more)
-    ground = Ground(asked, fleet, [], [], NOW, kind=TrialKind.INSTALL if cared.verdict.due else TrialKind.TUNE)
+    ground = Ground(asked, fleet, [], [], NOW, kind=TrialKind.INSTALL if cared.decision.due else TrialKind.TUNE)
     reconciler._begin(tuner, asked, Target(deployment), fleet, [], cared, ground)
     return (api.created[0] if api.created else None), care
 
 
-DUE = Cared(Verdict(True, "False", "NotInstalled"), candidate=TUNED, label="install-1")
+DUE = Cared(Decision(True, "False", "NotInstalled"), candidate=TUNED, label="install-1")
 TEXT = policy_text({}, 1)
 ROWS = [PodRow({}, "pod-1", True, SimpleNamespace(digest=digest_of(TEXT), version="v", bad=False))]  # type: ignore[arg-type]
-THERE = Cared(Verdict(False, "True", "Installed"), Report(ROWS, TEXT), policy_label="policy-1")
+THERE = Cared(Decision(False, "True", "Installed"), Report(ROWS, TEXT), policy_label="policy-1")
 PROPOSAL = Proposed(Configuration.of(max_num_seqs=9), TUNED, "search")
 
 

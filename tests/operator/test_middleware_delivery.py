@@ -14,7 +14,7 @@ from trimtab.errors import TargetConflict, TargetRefused
 from trimtab.middleware import policy_file
 from trimtab.observe.middleware import MiddlewareView
 from trimtab.observe.observation import Histogram
-from trimtab.plan.middleware import Verdict
+from trimtab.plan.middleware import Decision
 from trimtab.plan.preconditions import FleetView
 from trimtab.plan.record import Phase, PolicyChange, TrialKind
 from trimtab.plan.spec import TunerSpec
@@ -126,6 +126,7 @@ class World:
         return str(self.config()["data"]["policy.json"])
 
     def take(self, *pods: str) -> None:
+        self.now += 5.0  # a pod that did not answer is asked again after some seconds
         for name in pods:
             self.engines.digests[name] = digest_of(self.text())
 
@@ -220,6 +221,17 @@ def test_pods_that_have_it_are_seldom_asked_again(world: World) -> None:
     assert len(world.engines.asked) == 4
 
 
+def test_pods_that_do_not_answer_are_asked_less_and_less(world: World) -> None:
+    text = world.delivery.write("llm", world.deployment, {})
+    for second in range(31):
+        world.now = NOW + second
+        world.delivery.look("llm", "ns", world.pods[:1], 8000, text)
+    assert len(world.engines.asked) == 5  # at 0, 1, 3, 7 and 15 s
+    world.take("a")
+    world.now += 60
+    assert not world.delivery.look("llm", "ns", world.pods[:1], 8000, text).late
+
+
 def test_pods_without_it_ending_or_not_ready_are_left_out(world: World) -> None:
     text = world.delivery.write("llm", world.deployment, {})
     ending = pod("c")
@@ -232,7 +244,7 @@ def test_pods_without_it_ending_or_not_ready_are_left_out(world: World) -> None:
 def test_an_install_is_due_with_the_template_to_try(world: World) -> None:
     world.deployment = deployment(TEMPLATE)
     cared = world.care.look(TUNER, spec(), world.target, [], FLEET)
-    assert cared.verdict.due and cared.candidate == installed(TEMPLATE, None, names("llm", "fresh"))
+    assert cared.decision.due and cared.candidate == installed(TEMPLATE, None, names("llm", "fresh"))
     assert world.cluster.writes == []
     world.care.prepare(TUNER, world.target, cared, {})
     assert world.cluster.writes == [f"create ConfigMap {names('llm').code}", "create ConfigMap llm-token-policy"]
@@ -243,7 +255,7 @@ def test_the_same_question_is_not_asked_again_after_a_failure(world: World) -> N
     first = world.care.look(TUNER, spec(), world.target, [], FLEET)
     trial = trial_of(first.label, TrialKind.INSTALL, phase="RolledBack", reason="CrashedAtStart")
     second = world.care.look(TUNER, spec(), world.target, [trial], FLEET)
-    assert (second.verdict.due, second.verdict.reason) == (False, "InstallFailed")
+    assert (second.decision.due, second.decision.reason) == (False, "InstallFailed")
 
 
 @pytest.mark.parametrize(
@@ -256,7 +268,7 @@ def test_the_same_question_is_not_asked_again_after_a_failure(world: World) -> N
 )  # fmt: skip
 def test_what_forbids_it_is_said(world: World, template: Json, refuse: set[str], said: str) -> None:
     world.deployment, world.cluster.refuse = deployment(template), refuse
-    verdict = world.care.look(TUNER, spec(), world.target, [], FLEET).verdict
+    verdict = world.care.look(TUNER, spec(), world.target, [], FLEET).decision
     assert (verdict.due, verdict.reason) == (False, "Unsupported") and said in verdict.message
 
 
@@ -274,7 +286,7 @@ def test_the_persons_policy_is_delivered_between_trials(world: World) -> None:
 @pytest.mark.parametrize("more", [{"mode": "Recommend"}, {"suspend": True}])
 def test_recommend_and_suspend_write_nothing(world: World, more: Json) -> None:
     cared = world.care.look(TUNER, spec(**more), world.target, [], FLEET)
-    assert world.cluster.writes == [] and cared.verdict.status == "True"
+    assert world.cluster.writes == [] and cared.decision.status == "True"
     world.cluster.refuse = {"ConfigMap"}
     assert world.care.look(TUNER, spec(mode="Recommend"), world.target, [], FLEET).report is not None
 
@@ -282,14 +294,14 @@ def test_recommend_and_suspend_write_nothing(world: World, more: Json) -> None:
 def test_a_right_that_is_missing_is_said_and_stops_nothing_else(world: World) -> None:
     world.cluster.refuse = {"ConfigMap"}
     cared = world.care.look(TUNER, spec(), world.target, [], FLEET)
-    assert "not delivered" in cared.verdict.message and cared.report is None
+    assert "not delivered" in cared.decision.message and cared.report is None
 
 
 def test_switched_off_it_stays_and_only_counts(world: World) -> None:
     world.care.look(TUNER, spec(tokenPolicy={"policy": {"tokens": {"capMaxTokens": 7}}}), world.target, [], FLEET)
     off = TunerSpec.parse({"targetRef": {"name": "llm"}, "mode": "Auto", "metrics": {"direct": {}}})
     cared = world.care.look(TUNER, off, world.target, [], FLEET)
-    assert cared.verdict.reason == "Installed" and json.loads(world.text()) == {"version": 1, "generation": 2}
+    assert cared.decision.reason == "Installed" and json.loads(world.text()) == {"version": 1, "generation": 2}
 
 
 def test_seen_means_every_canary_shows_it(world: World) -> None:
@@ -398,12 +410,12 @@ def test_deaths_are_dated_by_the_kubelet() -> None:
 
 # --- the tuner's status -----------------------------------------------------------------------------------------------
 def test_the_condition_is_told_and_kept_during_a_trial() -> None:
-    said = Middleware(Verdict(False, "False", "InstallFailed", "because"), {"pods": 0})
+    said = Middleware(Decision(False, "False", "InstallFailed", "because"), {"pods": 0})
     status = tuner_status(TUNER, spec(), [], None, Situation(middleware=said), NOW)
     (condition,) = [c for c in status["conditions"] if c["type"] == "Middleware"]
     assert (condition["status"], condition["reason"], status["middleware"]) == ("False", "InstallFailed", {"pods": 0})
     later = tuner_status({**TUNER, "status": status}, spec(), [], None, Situation(), NOW + 60)
     assert condition in later["conditions"] and later["middleware"] == {"pods": 0}
-    nothing = Situation(middleware=Middleware(Verdict(False), None))
+    nothing = Situation(middleware=Middleware(Decision(False), None))
     gone = tuner_status({**TUNER, "status": status}, spec(), [], None, nothing, NOW)
     assert "Middleware" not in {c["type"] for c in gone["conditions"]} and "middleware" not in gone

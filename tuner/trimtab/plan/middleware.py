@@ -31,7 +31,7 @@ class Installation:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Decision:
     """due: a trial may begin as far as this is concerned. reason: "" where there is nothing to say."""
 
     due: bool
@@ -40,36 +40,34 @@ class Verdict:
     message: str = ""
 
 
-def decide(spec: TunerSpec, found: Installation) -> Verdict:
+def decide(spec: TunerSpec, found: Installation) -> Decision:
     """The preconditions of a trial are asked by the caller: a block only delays."""
     if spec.token_policy.middleware == "Off":
-        return _off(found)
+        return _off(spec, found)
     if found.present and found.current:
-        return Verdict(False, "True", "Installed", f"version {found.version}")
+        return Decision(False, "True", "Installed", f"version {found.version}")
     old = "an older version is installed; " if found.present else ""
     status: Status = "True" if found.present else "False"
     if found.refusal:
-        return Verdict(False, status, "Installed" if old else "Unsupported", old + found.refusal)
+        return Decision(False, status, "Installed" if old else "Unsupported", old + found.refusal)
     failed = next((t for t in reversed(found.attempts) if _failed(t)), None)
     if failed is not None:
         why = failed.verdict.message if failed.verdict else failed.message
         text = f"{old}trial {failed.name} did not install {found.version}: {why}; delete that TuningTrial to try again"
-        return Verdict(False, status, "Installed" if old else "InstallFailed", text)
+        return Decision(False, status, "Installed" if old else "InstallFailed", text)
     if spec.mode == "Recommend":
         text = f"{old}mode Recommend writes nothing; modes Approve and Auto would try {found.version} on one pod first"
-        return Verdict(False, status, "Installed" if old else "NotInstalled", text)
+        return Decision(False, status, "Installed" if old else "NotInstalled", text)
     text = f"{old}{found.version} is tried on one pod first"
-    return Verdict(not spec.suspend, status, "Installed" if old else "NotInstalled", text)
+    return Decision(not spec.suspend, status, "Installed" if old else "NotInstalled", text)
 
 
-def _off(found: Installation) -> Verdict:
+def _off(spec: TunerSpec, found: Installation) -> Decision:
     if not found.present:
-        return Verdict(False)
-    text = (
-        "spec.tokenPolicy.middleware is Off: it stays in the pod template and only counts; "
-        "docs/middleware.md says how to take it out"
-    )
-    return Verdict(False, "True", "Installed", text)
+        return Decision(False)
+    does = "as it is" if spec.mode == "Recommend" or spec.suspend else "and only counts"
+    text = f"spec.tokenPolicy.middleware is Off: it stays in the pod template {does}"
+    return Decision(False, "True", "Installed", text)
 
 
 def _failed(trial: TrialRecord) -> bool:
