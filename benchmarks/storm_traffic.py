@@ -7,6 +7,7 @@ import math
 import random
 import statistics
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -44,7 +45,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a client saw, seconds from its request. first: to the first token. ending: done | left | failed."""
+    """What a client saw, seconds from its request. first: to the first token. ending: done | left | what went wrong."""
 
     ending: str
     tokens: int
@@ -133,15 +134,15 @@ async def ask(session: aiohttp.ClientSession, asked: Asked, tally: Tally) -> See
                         break
     except TimeoutError:
         ending = "left"
-    except aiohttp.ClientError:
-        ending = "failed"
+    except (aiohttp.ClientError, OSError) as error:
+        ending = f"{type(error).__name__}: {error}"
     tokens = asked.true_tokens if ending == "done" else events
     per_token = (last - first) / max(1, tokens - 1) if first is not None and last is not None else None
     whole = time.monotonic() - began
     return Seen(ending, tokens, whole, None if first is None else first - began, per_token)
 
 
-async def storm(session: aiohttp.ClientSession, asked: list[Asked], tally: Tally) -> dict[str, float]:
+async def storm(session: aiohttp.ClientSession, asked: list[Asked], tally: Tally) -> dict[str, Any]:
     """CLIENTS clients, each sends its next request when the last one ended. See `figures`."""
     waiting, seen = list(reversed(asked)), list[Seen]()
 
@@ -157,7 +158,7 @@ async def storm(session: aiohttp.ClientSession, asked: list[Asked], tally: Tally
     return {"full_load_tokens_per_second": tally.full_load_tokens_per_second, **figures(seconds, seen)}
 
 
-def figures(seconds: float, seen: list[Seen]) -> dict[str, float]:
+def figures(seconds: float, seen: list[Seen]) -> dict[str, Any]:
     """Of one run. Latencies are of answers that came whole; TTFT also of those left behind after their first token."""
     done = [s for s in seen if s.ending == "done"]
     first = [s.first_seconds for s in seen if s.first_seconds is not None]
@@ -167,6 +168,7 @@ def figures(seconds: float, seen: list[Seen]) -> dict[str, float]:
         "done": len(done),
         "left": sum(s.ending == "left" for s in seen),
         "failed": sum(s.ending not in ("done", "left") for s in seen),
+        "failures": dict(Counter(s.ending for s in seen if s.ending not in ("done", "left"))),
         "useful_tokens_per_second": sum(s.tokens for s in done) / seconds,
         "ttft_p50_seconds": at(first, 0.5),
         "ttft_p99_seconds": at(first, 0.99),
