@@ -187,8 +187,8 @@ def _wanted(name: str, scenario: str, only: list[str] | None) -> bool:
 
 
 def show(runs: list[dict[str, Any]]) -> None:
-    """One table a scenario: medians, and the range of the useful tokens/s."""
-    console = Console(width=230)
+    """One table a scenario: medians, and the range of the useful tokens/s. Runs with failed requests are left out."""
+    console = Console(width=260)
     for scenario in dict.fromkeys(run["scenario"] for run in runs):
         table = Table(title=f"{scenario}: median over rounds; seconds where nothing else is said", title_justify="left")
         table.add_column("variant")
@@ -196,13 +196,15 @@ def show(runs: list[dict[str, Any]]) -> None:
         table.add_column("range", justify="right")
         for _, title, _digits in SHOWN:
             table.add_column(title, justify="right")
-        here = [run for run in runs if run["scenario"] == scenario]
+        here = [run for run in runs if run["scenario"] == scenario and not run["failed"]]
         for variant in dict.fromkeys(run["variant"] for run in here):
             own = [run for run in here if run["variant"] == variant]
             speeds = [run["useful_tokens_per_second"] for run in own]
             cells = [f"{_median(own, key):.{digits}f}" for key, _, digits in SHOWN]
             table.add_row(variant, str(len(own)), f"{min(speeds):.0f}-{max(speeds):.0f}", *cells)
         console.print(table)
+        broken = sum(run["scenario"] == scenario and run["failed"] > 0 for run in runs)
+        console.print(f"{broken} runs with failed requests left out")
 
 
 def _median(runs: list[dict[str, Any]], key: str) -> float:

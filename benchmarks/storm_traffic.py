@@ -52,6 +52,7 @@ class Seen:
     whole_seconds: float
     first_seconds: float | None
     per_token_seconds: float | None
+    broken: bool = False
 
 
 def requests(count: int, seed: int, salt: int, cancel: str = "") -> list[Asked]:
@@ -97,7 +98,7 @@ class Tally:
     """Tokens that reached any client, until the last request was sent: the load is full until then."""
 
     def __init__(self) -> None:
-        self.tokens = 0
+        self.tokens = self.sent_again = 0
         self.began = time.monotonic()
         self.full_load_tokens_per_second = math.nan
 
@@ -110,10 +111,18 @@ class Tally:
 
 
 async def ask(session: aiohttp.ClientSession, asked: Asked, tally: Tally) -> Seen:
-    """One request as a stream."""
+    """One request as a stream. One whose connection breaks before an answer is sent again, as HTTP clients do."""
+    seen = await _ask(session, asked, tally)
+    if seen.broken:
+        tally.sent_again += 1
+        seen = await _ask(session, asked, tally)
+    return seen
+
+
+async def _ask(session: aiohttp.ClientSession, asked: Asked, tally: Tally) -> Seen:
     began = time.monotonic()
     first = last = None
-    events, ending = 0, "failed"
+    events, ending, broken = 0, "failed", False
     try:
         async with asyncio.timeout(asked.leave_after_seconds):
             headers = {"x-true-tokens": str(asked.true_tokens)}
@@ -135,11 +144,11 @@ async def ask(session: aiohttp.ClientSession, asked: Asked, tally: Tally) -> See
     except TimeoutError:
         ending = "left"
     except (aiohttp.ClientError, OSError) as error:
-        ending = f"{type(error).__name__}: {error}"
+        ending, broken = f"{type(error).__name__}: {error}", first is None
     tokens = asked.true_tokens if ending == "done" else events
     per_token = (last - first) / max(1, tokens - 1) if first is not None and last is not None else None
     whole = time.monotonic() - began
-    return Seen(ending, tokens, whole, None if first is None else first - began, per_token)
+    return Seen(ending, tokens, whole, None if first is None else first - began, per_token, broken)
 
 
 async def storm(session: aiohttp.ClientSession, asked: list[Asked], tally: Tally) -> dict[str, Any]:
@@ -155,7 +164,8 @@ async def storm(session: aiohttp.ClientSession, asked: list[Asked], tally: Tally
 
     await asyncio.gather(*(client() for _ in range(CLIENTS)))
     seconds = time.monotonic() - tally.began
-    return {"full_load_tokens_per_second": tally.full_load_tokens_per_second, **figures(seconds, seen)}
+    own = {"full_load_tokens_per_second": tally.full_load_tokens_per_second, "sent_again": tally.sent_again}
+    return {**own, **figures(seconds, seen)}
 
 
 def figures(seconds: float, seen: list[Seen]) -> dict[str, Any]:
