@@ -52,6 +52,45 @@ def test_the_api_server_gives_back_exactly_what_was_put_in(kubectl: Any, hook: b
     assert kept == after and removed(kept) == found
 
 
+# --- an engine that does not load it ----------------------------------------------------------------------------------
+def helm_operator(helm: Callable[..., Any], system: str, namespace: str) -> None:
+    image = "image.repository=localhost/trimtab,image.tag=dev,image.pullPolicy=Never"
+    values = f"rbac.mode=Apply,crds.install=false,log.format=text,watchNamespaces={{{namespace}}}"
+    chart = str(ROOT / "charts" / "trimtab")
+    helm("install", "op", chart, "-n", system, "--set", image, "--set", values, "--wait", "--timeout=120s", timeout=150)
+
+
+@pytest.fixture
+def emulated(
+    cluster: Any, crds: None, helm: Callable[..., Any], new_namespace: Callable[..., str]
+) -> Iterator[Scenario]:
+    """Emulated engines take the flag and load nothing: the canary serves, and shows no middleware."""
+    namespace, system = new_namespace(), new_namespace()
+    rollout = {"warmupSeconds": 5, "measurementSeconds": 30, "confirmationSeconds": 0, "maxMeasurementSeconds": 40}
+    made = tuner({"tokens": {"capMaxTokens": 500}})
+    made["spec"]["rollout"] |= rollout
+    load = ("--rate=3", "--duration=400", "--prompt=60:0.3", "--output=40:0.4", "--patience=20", "--seed=2")
+    s = Scenario(cluster.at(namespace), made, args=("--max-num-seqs=16",), load=load)
+    s.start()
+    helm_operator(helm, system, namespace)
+    s.tune()
+    yield s
+    helm("uninstall", "op", "-n", system, "--wait", "--timeout=300s", timeout=320)
+
+
+@pytest.mark.timeout(600)
+def test_an_engine_that_does_not_load_it_gets_its_old_template_back_and_a_reason(emulated: Scenario) -> None:
+    emulated.wait_phase("RolledBack", "Promoted", "Cancelled", seconds=300)
+    status = emulated.trial()["status"]
+    assert (status["phase"], status["verdict"]["reason"]) == ("RolledBack", "MiddlewareNotSeen"), status["verdict"]
+    emulated.wait("InstallFailed", lambda: emulated.condition("Middleware").get("reason") == "InstallFailed", 60)
+    assert "delete that TuningTrial" in emulated.condition("Middleware")["message"]
+    emulated.assert_as_before()
+    time.sleep(20)  # twice the time between two looks: it is not tried again
+    assert [t["spec"]["kind"] for t in emulated.trials()].count("Install") == 1
+    assert emulated.failures() == {}
+
+
 # --- real engines -----------------------------------------------------------------------------------------------------
 def complete(address: str, **more: Any) -> Json:
     body = {"model": "tiny", "prompt": "a" * 20, "ignore_eos": True, **more}
@@ -89,10 +128,7 @@ def scenario(
     items[0]["spec"]["strategy"] = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
     s = Scenario(kubectl, tuner({"tokens": {"defaultMaxTokens": 24}}), load=LOAD)
     kubectl("apply", "-f", "-", stdin={"apiVersion": "v1", "kind": "List", "items": items})
-    image = "image.repository=localhost/trimtab,image.tag=dev,image.pullPolicy=Never"
-    values = f"rbac.mode=Apply,crds.install=false,log.format=text,watchNamespaces={{{namespace}}}"
-    chart = str(ROOT / "charts" / "trimtab")
-    helm("install", "op", chart, "-n", system, "--set", image, "--set", values, "--wait", "--timeout=120s", timeout=150)
+    helm_operator(helm, system, namespace)
     kubectl("rollout", "status", "deployment/llm", "--timeout=500s", timeout=520)
     s.tune()
     yield s
