@@ -1,0 +1,298 @@
+"""Compiled: the engine loop in virtual time. Arrivals, clients that leave, steps, tokens.
+
+Synchronous: decide, compute, deliver. Asynchronous (vLLM's default): the batch after the one that is being computed is
+decided meanwhile, so a new request waits for the rest of the current step and the whole next one, and a freed slot
+stays empty for one step. Source: vLLM 0.32 `v1/engine/core.py` (step, step_with_batch_queue).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from trimtab.simulate.blocks import give_row_back, register, release
+from trimtab.simulate.compiled import compiled
+from trimtab.simulate.queue import put_new
+from trimtab.simulate.schedule import drop_unused, keep_mark, note, plan_step
+from trimtab.simulate.state import (
+    ABORT_DELAY,
+    ACTIVE_LIMIT,
+    ARRIVAL,
+    ASYNC,
+    BLOCK_SIZE,
+    BUSY,
+    CACHING,
+    CANCEL,
+    CANCELLED,
+    CAP,
+    CLOCKS_AT,
+    COMPUTED,
+    COST_AT,
+    DONE,
+    DONE_AT,
+    END,
+    ENDING,
+    EVENT_TIMES_AT,
+    EVENTS_AT,
+    F64,
+    FINISHED,
+    FIRST,
+    FREE,
+    GAVE_UP,
+    GENERATED,
+    GONE,
+    HASHED,
+    I32,
+    I64,
+    IN_FLIGHT,
+    IN_FLIGHT_BATCH,
+    KNOWN,
+    LAST,
+    MARKS_WANTED,
+    MORE_ROWS,
+    MORE_TRACE,
+    N_BATCH,
+    N_EVENTS,
+    N_FREE_ROWS,
+    N_REQUESTS,
+    N_RUNNING,
+    N_TRACE,
+    N_WAITING,
+    NEXT_EVENT,
+    NOW,
+    PENDING_AT,
+    PENDING_HEAD,
+    PENDING_TAIL,
+    PENDING_TIMES_AT,
+    PREEMPTED,
+    PROMPT,
+    Q_TAIL,
+    QUEUE_REQUESTS,
+    QUEUE_TOKENS,
+    QUEUED_TOKENS,
+    QUIET_STEPS,
+    READY_AT,
+    READY_COUNT,
+    REFUSED,
+    REJECTED,
+    RESERVED_UNUSED,
+    RQ,
+    RUNNING,
+    RUNNING_AT,
+    RUNNING_SECONDS,
+    SLOT,
+    STALE,
+    STATUS,
+    STOP,
+    T_ABORTED,
+    T_FINISHED,
+    TOKENS,
+    TQ,
+    TRACE_ROOM,
+    UNUSED_SECONDS,
+    USABLE,
+    USED_SECONDS,
+    WORK_AT,
+    WORK_COLUMNS,
+)
+
+#: steps without a token after which the run is called stuck; a prefill of a million tokens takes some 500
+LIVELOCK_STEPS: Final = 100_000
+
+
+@compiled
+def run(m: I32, c: I64, f: F64) -> int:
+    """To the end of all requests (FINISHED), or until the caller must make room; then call again."""
+    while True:
+        if c[CACHING] and c[N_FREE_ROWS] < c[ACTIVE_LIMIT] - c[N_RUNNING]:
+            return MORE_ROWS
+        if c[TRACE_ROOM] and c[TRACE_ROOM] - c[N_TRACE] < 3 * c[ACTIVE_LIMIT] + c[N_REQUESTS]:
+            return MORE_TRACE
+        open_step(m, c, f)
+        slot = c[SLOT]
+        plan_step(m, c, f, slot)
+        if c[ASYNC]:
+            flying = c[IN_FLIGHT_BATCH]
+            c[IN_FLIGHT_BATCH] = slot if c[N_BATCH] > 0 else -1
+            c[SLOT] = 1 - slot
+        else:
+            flying = slot if c[N_BATCH] > 0 else -1
+        if flying >= 0:
+            execute(m, c, f, flying)
+        elif c[N_BATCH] == 0 and not skip_idle_time(m, c, f):
+            return FINISHED
+        if c[QUIET_STEPS] > LIVELOCK_STEPS:
+            return FINISHED
+
+
+@compiled
+def open_step(m: I32, c: I64, f: F64) -> None:
+    """What happened up to now, in vLLM's order: arrivals, then aborts."""
+    now = f[c[CLOCKS_AT] + NOW]
+    while c[Q_TAIL] < c[N_REQUESTS] and f[c[Q_TAIL] * TQ + ARRIVAL] <= now:
+        arrive(m, c, f, c[Q_TAIL])
+        c[Q_TAIL] += 1
+    clients_leave(m, c, f)
+    aborted = False
+    while c[PENDING_HEAD] < c[PENDING_TAIL] and f[c[PENDING_TIMES_AT] + c[PENDING_HEAD]] <= now:
+        i = m[c[PENDING_AT] + c[PENDING_HEAD]]
+        c[PENDING_HEAD] += 1
+        if m[i * RQ + STATUS] != DONE:
+            note(m, c, f, T_ABORTED, i, 0)
+            aborted |= leave_engine(m, c, f, i)
+    if aborted:
+        close_ranks(m, c, f)
+
+
+@compiled
+def arrive(m: I32, c: I64, f: F64, i: int) -> None:
+    if m[i * RQ + ENDING] == REFUSED:
+        m[i * RQ + STATUS] = DONE
+        return
+    too_many = 0 < c[QUEUE_REQUESTS] < c[N_RUNNING] + c[N_WAITING] + 1
+    if too_many or 0 < c[QUEUE_TOKENS] <= c[QUEUED_TOKENS]:
+        m[i * RQ + STATUS] = DONE
+        m[i * RQ + ENDING] = REJECTED
+        f[i * TQ + END] = f[i * TQ + ARRIVAL]
+        return
+    c[QUEUED_TOKENS] += m[i * RQ + PROMPT]
+    put_new(m, c, f, i)
+
+
+@compiled
+def clients_leave(m: I32, c: I64, f: F64) -> None:
+    """Clients whose time has come: hung up, or out of patience without a first token."""
+    while c[NEXT_EVENT] < c[N_EVENTS] and f[c[EVENT_TIMES_AT] + c[NEXT_EVENT]] <= f[c[CLOCKS_AT] + NOW]:
+        at = f[c[EVENT_TIMES_AT] + c[NEXT_EVENT]]
+        i = m[c[EVENTS_AT] + c[NEXT_EVENT]] >> 1
+        impatient = m[c[EVENTS_AT] + c[NEXT_EVENT]] & 1
+        c[NEXT_EVENT] += 1
+        if m[i * RQ + STATUS] != DONE and not m[i * RQ + GONE] and not (impatient and m[i * RQ + TOKENS] > 0):
+            client_leaves(m, c, f, i, GAVE_UP if impatient else CANCELLED, at)
+
+
+@compiled
+def client_leaves(m: I32, c: I64, f: F64, i: int, ending: int, at: float) -> None:
+    m[i * RQ + ENDING] = ending
+    m[i * RQ + GONE] = 1
+    f[i * TQ + END] = at
+    m[c[PENDING_AT] + c[PENDING_TAIL]] = i
+    f[c[PENDING_TIMES_AT] + c[PENDING_TAIL]] = at + f[c[CLOCKS_AT] + ABORT_DELAY]
+    c[PENDING_TAIL] += 1
+
+
+@compiled
+def skip_idle_time(m: I32, c: I64, f: F64) -> bool:
+    """To the next arrival, departure or abort. False when nothing can change any more."""
+    found = False
+    at = 0.0
+    if c[Q_TAIL] < c[N_REQUESTS]:
+        at = f[c[Q_TAIL] * TQ + ARRIVAL]
+        found = True
+    if c[N_WAITING] + c[N_RUNNING] > 0:
+        if c[NEXT_EVENT] < c[N_EVENTS]:
+            event = f[c[EVENT_TIMES_AT] + c[NEXT_EVENT]]
+            at = min(at, event) if found else event
+            found = True
+        if c[PENDING_HEAD] < c[PENDING_TAIL]:
+            abort = f[c[PENDING_TIMES_AT] + c[PENDING_HEAD]]
+            at = min(at, abort) if found else abort
+            found = True
+    if found:
+        f[c[CLOCKS_AT] + NOW] = max(f[c[CLOCKS_AT] + NOW], at)
+    return found
+
+
+@compiled
+def execute(m: I32, c: I64, f: F64, slot: int) -> None:
+    """Compute the batch of `slot` and hand out its tokens."""
+    seconds = 0.0
+    for k in range(WORK_COLUMNS):
+        seconds += f[c[COST_AT] + k] * c[WORK_AT + slot * WORK_COLUMNS + k]
+        f[c[DONE_AT] + k] += c[WORK_AT + slot * WORK_COLUMNS + k]
+    f[c[CLOCKS_AT] + NOW] += seconds
+    f[c[CLOCKS_AT] + BUSY] += seconds
+    f[c[CLOCKS_AT] + USED_SECONDS] += seconds * (c[USABLE] - c[FREE])
+    f[c[CLOCKS_AT] + UNUSED_SECONDS] += seconds * c[RESERVED_UNUSED]
+    f[c[CLOCKS_AT] + RUNNING_SECONDS] += seconds * c[N_RUNNING]
+    clients_leave(m, c, f)
+    c[QUIET_STEPS] += 1
+    ended = False
+    for k in range(c[READY_COUNT + slot]):
+        i = m[c[READY_AT] + slot * c[ACTIVE_LIMIT] + k]
+        if not take_token(m, c, f, i):
+            continue
+        c[GENERATED] += 1
+        c[QUIET_STEPS] = 0
+        give_to_client(m, c, f, i)
+        if m[i * RQ + KNOWN] - m[i * RQ + PROMPT] >= m[i * RQ + CAP]:
+            note(m, c, f, T_FINISHED, i, 0)
+            ended |= leave_engine(m, c, f, i)
+            if not m[i * RQ + GONE]:
+                m[i * RQ + ENDING] = STOP
+                f[i * TQ + END] = f[c[CLOCKS_AT] + NOW]
+    if ended:
+        close_ranks(m, c, f)
+
+
+@compiled
+def take_token(m: I32, c: I64, f: F64, i: int) -> bool:
+    """The engine's books of one token. False for a request that left while it was computed."""
+    if m[i * RQ + STATUS] == RUNNING:
+        m[i * RQ + KNOWN] += 1
+        if c[ASYNC]:
+            m[i * RQ + IN_FLIGHT] -= 1
+            if c[CACHING] and (m[i * RQ + HASHED] + 1) * c[BLOCK_SIZE] <= m[i * RQ + COMPUTED]:
+                register(m, c, f, i, m[i * RQ + COMPUTED] - m[i * RQ + IN_FLIGHT])
+    elif m[i * RQ + STATUS] == PREEMPTED and m[i * RQ + STALE] > 0:
+        m[i * RQ + STALE] -= 1
+        m[i * RQ + KNOWN] += 1
+    else:
+        return False
+    if m[i * RQ + KNOWN] == m[i * RQ + PROMPT] + 1:
+        c[QUEUED_TOKENS] -= m[i * RQ + PROMPT]
+    return True
+
+
+@compiled
+def give_to_client(m: I32, c: I64, f: F64, i: int) -> None:
+    if m[i * RQ + GONE]:
+        return
+    m[i * RQ + TOKENS] += 1
+    f[i * TQ + LAST] = f[c[CLOCKS_AT] + NOW]
+    mark = 2
+    if m[i * RQ + TOKENS] == 1:
+        f[i * TQ + FIRST] = f[c[CLOCKS_AT] + NOW]
+        mark = 1
+    if c[MARKS_WANTED]:
+        keep_mark(m, c, f, i, mark)
+        if mark == 1:
+            keep_mark(m, c, f, i, 2)
+    if m[i * RQ + TOKENS] == m[i * RQ + CANCEL]:
+        client_leaves(m, c, f, i, CANCELLED, f[c[CLOCKS_AT] + NOW])
+
+
+@compiled
+def leave_engine(m: I32, c: I64, f: F64, i: int) -> bool:
+    """Finished or aborted: blocks freed. True when `running` holds it still: call `close_ranks`."""
+    was_running = m[i * RQ + STATUS] == RUNNING
+    if m[i * RQ + KNOWN] == m[i * RQ + PROMPT]:
+        c[QUEUED_TOKENS] -= m[i * RQ + PROMPT]
+    if was_running:
+        drop_unused(m, c, f, i)
+        release(m, c, f, i)
+    else:
+        c[N_WAITING] -= 1
+    give_row_back(m, c, f, i)
+    m[i * RQ + STATUS] = DONE
+    return bool(was_running)
+
+
+@compiled
+def close_ranks(m: I32, c: I64, f: F64) -> None:
+    kept = 0
+    for k in range(c[N_RUNNING]):
+        i = m[c[RUNNING_AT] + k]
+        if m[i * RQ + STATUS] == RUNNING:
+            m[c[RUNNING_AT] + kept] = i
+            kept += 1
+    c[N_RUNNING] = kept
