@@ -30,6 +30,7 @@ _NO_RIGHT: Final = (
     "this operator may not write ConfigMaps here: install the chart with rbac.mode=Apply, of this version or later"
 )
 
+_MOST_SHOWN: Final = 1000
 _NOTHING: Final = Decision(False)
 
 
@@ -63,6 +64,8 @@ class Care:
     cluster: Cluster
     delivery: Delivery
     token: Callable[[], str] = lambda: secrets.token_urlsafe(16)
+    #: pods that have shown the middleware, oldest first
+    _shown: dict[str, None] = field(default_factory=dict)
 
     # --- between trials -----------------------------------------------------------------------------------------------
     def look(self, tuner: Json, spec: TunerSpec, target: Target, trials: Sequence[Json], fleet: FleetView) -> Cared:
@@ -163,9 +166,13 @@ class Care:
         return self._deliver(tuner, spec, target, Cared(body=body), code=current, force=hot)
 
     def seen(self, view: TargetView, port: int) -> bool:
-        """Whether every canary pod shows the middleware."""
-        answers = [self.delivery.ask(p.ip, port) if p.ip else None for p in view.canary]
-        return bool(answers) and all(a is not None for a in answers)
+        """Whether every canary pod has shown the middleware: one busy moment must not condemn it."""
+        for pod in view.canary:
+            if pod.ip and pod.name not in self._shown and self.delivery.ask(pod.ip, port) is not None:
+                self._shown[pod.name] = None
+        while len(self._shown) > _MOST_SHOWN:
+            del self._shown[next(iter(self._shown))]
+        return bool(view.canary) and all(pod.name in self._shown for pod in view.canary)
 
     def hot(self, tuner: Json, target: Target, record: TrialRecord, container: str, port: int) -> TargetView:
         """The target of a trial of the policy, in the state machine's terms."""

@@ -32,7 +32,7 @@ from trimtab.plan.record import (
     TrialRecord,
 )
 from trimtab.plan.spec import TunerSpec
-from trimtab.plan.trial import advance, desired, evaluation_start
+from trimtab.plan.trial import advance, desired
 from trimtab.tune.proposals import Proposals
 from trimtab_operator import rollout
 from trimtab_operator.care import Care, Cared, labelled
@@ -153,7 +153,7 @@ class Reconciler:
         except TrimtabError as error:
             return Evidence(problem=str(error))
         evidence = trial_evidence(source, spec, record, view, tuner["metadata"]["namespace"], port, now)
-        if record.kind is not TrialKind.INSTALL or evaluation_start(spec, record, now) is None:
+        if record.kind is not TrialKind.INSTALL or record.phase not in SERVING:
             return evidence
         return replace(evidence, middleware_seen=self.care.seen(view, port))
 

@@ -1,5 +1,5 @@
-"""The middleware on a real cluster: the API server keeps what is put in; two real vLLM pods get it by a trial, take
-policies in seconds without a restart, try a cap on one pod, and go on when the tuner is gone.
+"""The middleware on a real cluster: the API server keeps what is put in; two pods get it by a trial, take
+policies in seconds without a restart, try a cap on one pod, and go on when the tuner is gone. Once emulated, once vLLM.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from trimtab.plan.token_policy import digest_of
 from trimtab_operator.middleware import names
 
 pytestmark = [pytest.mark.cluster]
-ENGINE = [pytest.mark.engine, pytest.mark.timeout(1800)]
 ROOT = Path(__file__).resolve().parents[2]
 Json = dict[str, Any]
 OUTPUT_TOKENS = 30
@@ -91,7 +90,7 @@ def test_an_engine_that_does_not_load_it_gets_its_old_template_back_and_a_reason
     assert emulated.failures() == {}
 
 
-# --- real engines -----------------------------------------------------------------------------------------------------
+# --- engines that load it: emulated behind an ASGI front, and vLLM itself --------------------------------------------
 def complete(address: str, **more: Any) -> Json:
     body = {"model": "tiny", "prompt": "a" * 20, "ignore_eos": True, **more}
     request = urllib.request.Request(f"http://{address}/v1/completions", json.dumps(body).encode())
@@ -117,16 +116,41 @@ def tuner(policy: Json) -> Json:
     return made
 
 
-@pytest.fixture(scope="module")
+def emulated_template() -> tuple[Json, list[Json]]:
+    """The emulator behind an ASGI front, which loads middleware as vLLM does; and the ConfigMap with that front."""
+    template: Json = manifests.target(args=("--max-num-seqs=16",))[0]["spec"]["template"]
+    front = (Path(__file__).parent / "asgi_front.py").read_text()
+    (body,) = template["spec"]["containers"]
+    body["command"] = ["/front/vllm", "serve", "tiny"]
+    body["volumeMounts"] = [{"name": "front", "mountPath": "/front"}]
+    template["spec"]["volumes"] = [{"name": "front", "configMap": {"name": "front", "defaultMode": 0o555}}]
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "front"}, "data": {"vllm": front}}
+    return template, [config]
+
+
+@pytest.fixture(
+    scope="module", params=["emulated", pytest.param("vllm", marks=[pytest.mark.engine, pytest.mark.timeout(1800)])]
+)
 def scenario(
-    cluster: Any, crds: None, helm: Callable[..., Any], new_namespace: Callable[..., str], vllm: Any
+    request: pytest.FixtureRequest,
+    cluster: Any,
+    crds: None,
+    helm: Callable[..., Any],
+    new_namespace: Callable[..., str],
 ) -> Iterator[Scenario]:
+    """Two pods, the operator for their namespace, a load and a tuner that asks for the middleware."""
     namespace, system = new_namespace(), new_namespace()
     kubectl = cluster.at(namespace)
-    items = manifests.target(replicas=2)
-    items[0]["spec"]["template"] = pod_template(vllm, ["--max-num-seqs=16"])
-    items[0]["spec"]["strategy"] = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
-    s = Scenario(kubectl, tuner({"tokens": {"defaultMaxTokens": 24}}), load=LOAD)
+    items, load = manifests.target(replicas=2), LOAD
+    if request.param == "vllm":
+        items[0]["spec"]["template"] = pod_template(request.getfixturevalue("vllm"), ["--max-num-seqs=16"])
+    else:
+        items[0]["spec"]["template"], more = emulated_template()
+        items = [*more, *items]
+        load = ("--rate=3", "--duration=900", "--prompt=60:0.3", "--output=40:0.4", "--patience=20", "--seed=2")
+    deployment = next(i for i in items if i["kind"] == "Deployment")
+    deployment["spec"]["strategy"] = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
+    s = Scenario(kubectl, tuner({"tokens": {"defaultMaxTokens": 24}}), load=load)
     kubectl("apply", "-f", "-", stdin={"apiVersion": "v1", "kind": "List", "items": items})
     helm_operator(helm, system, namespace)
     kubectl("rollout", "status", "deployment/llm", "--timeout=500s", timeout=520)
@@ -182,9 +206,7 @@ def tokens(s: Scenario) -> list[int]:
     return [complete(f"{p['status']['podIP']}:8000")["usage"]["completion_tokens"] for p in pods(s)]
 
 
-class TestRealEngines:
-    pytestmark = ENGINE
-
+class TestTheWholeWay:
     def test_it_is_installed_by_a_trial(self, scenario: Scenario) -> None:
         took = scenario.wait(
             "Middleware True", lambda: scenario.condition("Middleware").get("status") == "True", seconds=1200

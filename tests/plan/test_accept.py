@@ -40,6 +40,7 @@ def test_a_change_needs_a_gain(kind: TrialKind, verdict: Verdict, last: bool, co
     [
         (BETTER, False, True, Step.PROMOTE, "NothingWorse"),
         (NOISE, False, True, Step.PROMOTE, "NothingWorse"),
+        (NOISE, False, False, Step.WAIT, "WithinNoise"),
         (NOISE, True, False, Step.ROLL_BACK, "MiddlewareNotSeen"),
         (FEW, False, True, Step.WAIT, "NotEnoughRequests"),
         (FEW, True, True, Step.PROMOTE, "NothingWorse"),
@@ -56,12 +57,19 @@ def test_an_install_needs_to_be_seen_and_nothing_worse(
     assert (found, kept.reason) == (step, reason)
 
 
-def after_measuring(kind: TrialKind, gain: float, seen: bool):  # type: ignore[no-untyped-def]
+def after_measuring(kind: TrialKind, gain: float, seen: bool, seconds: float = 60):  # type: ignore[no-untyped-def]
     measuring = record(
-        Phase.MEASURING, NOW, held=True, applied=True, measure_from=NOW, metrics_seen_at=NOW + 55, kind=kind, restarts=1
+        Phase.MEASURING,
+        NOW,
+        held=True,
+        applied=True,
+        measure_from=NOW,
+        metrics_seen_at=NOW + seconds - 5,
+        kind=kind,
+        restarts=1,
     )
-    found: Evidence = evidence(gain, middleware_seen=seen)
-    return advance(spec(), measuring, view(), found, Wish(), NOW + 60)
+    found: Evidence = evidence(gain, windows=int(seconds / 6), middleware_seen=seen)
+    return advance(spec(), measuring, view(), found, Wish(), NOW + seconds)
 
 
 def test_an_install_without_a_gain_is_promoted_without_a_second_measurement() -> None:
@@ -72,7 +80,8 @@ def test_an_install_without_a_gain_is_promoted_without_a_second_measurement() ->
 
 def test_an_install_that_makes_it_worse_or_is_not_seen_is_rolled_back() -> None:
     assert after_measuring(TrialKind.INSTALL, -0.4, seen=True).phase is Phase.ROLLING_BACK
-    unseen = after_measuring(TrialKind.INSTALL, 0.0, seen=False)
+    assert after_measuring(TrialKind.INSTALL, 0.0, seen=False).phase is Phase.MEASURING
+    unseen = after_measuring(TrialKind.INSTALL, 0.0, seen=False, seconds=120)
     assert unseen.phase is Phase.ROLLING_BACK and unseen.verdict.kind is Kind.ERROR
 
 

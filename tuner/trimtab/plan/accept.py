@@ -39,7 +39,7 @@ def accept(kind: TrialKind, verdict: Verdict, *, last: bool, confirm: bool, seen
 def _accept_install(verdict: Verdict, *, last: bool, seen: bool) -> tuple[Step, Verdict]:
     if verdict.kind not in (Kind.BETTER, Kind.INCONCLUSIVE):
         return Step.ROLL_BACK, verdict
-    if verdict.reason in _TOO_LITTLE and not last:
+    if (verdict.reason in _TOO_LITTLE or not seen) and not last:
         return Step.WAIT, verdict
     if verdict.reason == "MetricsMissing":
         return Step.ROLL_BACK, verdict
