@@ -191,7 +191,7 @@ def main() -> None:
             ]
         used = statistics.median(statistics.mean(w.kv_used) for w in worlds)
         table.add_row(name, f"{statistics.median(w.preemptions for w in worlds):.0f}", f"{used:.2f}", *cells)
-    Console(width=130).print(table)
+    Console(width=150).print(table)
 
 
 if __name__ == "__main__":
