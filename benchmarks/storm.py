@@ -144,8 +144,8 @@ async def drive(engine: Engine, asked: list[Asked]) -> dict[str, Any]:
 def trained(python: Path, output: Path) -> Path:
     """A predictor from the log that TRAIN_REQUESTS earlier requests would have left; CalledProcessError if refused.
 
-    The log is written here with the middleware's own features (equal to its real log, checked on 200 requests): the engine
-    would need ten minutes of a quiet machine.
+    The log is written here with the middleware's own features (equal to its real log, checked on 200 requests):
+    the engine would need ten minutes of a quiet machine.
     """
     rows = output.with_suffix(".jsonl")
     with rows.open("w") as file:
