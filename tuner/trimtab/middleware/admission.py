@@ -18,7 +18,7 @@ from .policy_file import Admission
 DEFAULT_MAX_QUEUED = 1024
 DEFAULT_QUEUE_SECONDS = 60.0
 DEFAULT_RETRY_SECONDS = 1.0
-DEFAULT_DEVIATIONS = 1.0
+DEFAULT_DEVIATIONS = 0.0
 #: weight of a new finished request in the observed lengths; about the last 50 count
 _ALPHA = 0.02
 #: before so many finished requests of a route nothing is known of its lengths

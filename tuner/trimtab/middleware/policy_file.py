@@ -85,7 +85,7 @@ class Admission:
     )
     risk: float | None = number("factor on kv_budget_tokens; above 1 admits more and risks preemption", 0.1, 10.0)
     deviations: float | None = number(
-        "standard deviations of the summed output lengths that must fit too (default 1)", 0.0, 6.0
+        "standard deviations of the summed output lengths that must fit too (default 0)", 0.0, 6.0
     )
     estimate: str | None = choice(
         "expected output: of the predictor, of finished requests, or the limit (default: the best there is)",
