@@ -62,7 +62,7 @@ def test_a_failed_install_is_told_in_the_engines_words_and_not_repeated() -> Non
     assert "prometheus_client" in verdict.message and "delete that TuningTrial" in verdict.message
 
 
-@pytest.mark.parametrize("reason", ["Stopped", "ReplicasChanged", "ExternalChange"])
+@pytest.mark.parametrize("reason", ["Stopped", "ReplicasChanged", "ExternalChange", "ControlLost", "MetricsLost"])
 def test_an_install_that_was_stopped_from_outside_is_tried_again(reason: str) -> None:
     assert decide(wanting(), Installation(False, False, "v", attempts=[ended(reason)])).due
 

@@ -13,6 +13,8 @@ from trimtab.plan.record import NOT_TRIED, TrialRecord
 from trimtab.plan.spec import TunerSpec
 
 Status = Literal["True", "False"]
+#: ends that say nothing about the middleware: it is tried again, within the restart budget
+_OUTSIDE: Final = NOT_TRIED | {"ControlLost", "CanaryLost", "MetricsLost", "MetricsMissing"}
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ def _failed(trial: TrialRecord) -> bool:
     """Whether it ended by what the middleware did or what a person said, and not by something from outside."""
     if not trial.ended or trial.verdict is None:
         return False
-    return trial.verdict.reason == "Rejected" or trial.verdict.reason not in NOT_TRIED
+    return trial.verdict.reason == "Rejected" or trial.verdict.reason not in _OUTSIDE
 
 
 #: what a tuning trial changes: it does not make another attempt worth a restart
