@@ -4,8 +4,8 @@
 
 Same requests and variants as `storm.py` (PREDICTOR is the file that it trains). It answers what a busy machine cannot:
 whether admission gains depends on what a recomputed token costs. A step takes STEP_MS + ROW_MS x sequences + the
-prefilled tokens x their cost, with three costs, each told as tokens per STEP_MS; the middle one is that of GPUs with
-models of 8 to 70 billion parameters, in round figures. Prefix caching is off: a preempted sequence prefills its prompt
+prefilled tokens x their cost, with three costs, each told as tokens per STEP_MS: cheap, middling, dear.
+Prefix caching is off: a preempted sequence prefills its prompt
 and what it had generated. Numbers are medians over the rounds, useful tokens/s relative to `default`.
 """
 
@@ -32,7 +32,8 @@ from trimtab.middleware.policy_file import Admission
 from trimtab.middleware.quantile_model import QuantileModel, load, moments
 from trimtab.middleware.wire import understand
 
-#: measured on the tiny model's engine with the machine else idle: some 2 ms a step and 0.1 ms a sequence
+#: round figures, near the tiny model's 3.6 to 5 ms at 8 to 13 sequences on a busy machine
+#: (results are relative, so what counts is their ratio to the cost of the prefill)
 STEP_MS, ROW_MS = 2.2, 0.09
 #: tokens that are prefilled in the time of one step
 PREFILL_TOKENS_PER_STEP = (550, 110, 22)
