@@ -25,7 +25,8 @@ from trimtab.simulate.workload import Workload
 
 #: where a run does not say its block count: far more than it can use
 PLENTY_OF_BLOCKS = 100_000
-H100_LIKE = StepTimes(0.02, 0.00003, 0.0, 0.00005, 1e-8)
+#: made up, only to have work to do and a place to start the fit from
+START = StepTimes(0.02, 0.00003, 0.0, 0.00005, 1e-8)
 
 
 def speed(trace: Path) -> None:
@@ -35,12 +36,12 @@ def speed(trace: Path) -> None:
     for caching in (False, True):
         config = EngineConfig(28_000, 256, max_model_len=32_768, enable_prefix_caching=caching)
         begin = time.process_time()
-        simulate(Workload.of([0.0], [8], [2]), config, H100_LIKE)
+        simulate(Workload.of([0.0], [8], [2]), config, START)
         built = time.process_time() - begin
         best = float("inf")
         for _ in range(3):
             begin = time.process_time()
-            outcome = simulate(load, config, H100_LIKE)
+            outcome = simulate(load, config, START)
             best = min(best, time.process_time() - begin)
         c = outcome.counters
         print(
@@ -74,7 +75,7 @@ def groundtruth(folder: Path) -> None:
     n = len(log.load)
     first_half = np.arange(n) < n // 2
     begin = time.process_time()
-    times = fit_step_times(log, config, first_half, H100_LIKE)
+    times = fit_step_times(log, config, first_half, START)
     print(f"{folder.name}: {times}, fitted in {time.process_time() - begin:.1f} s")
     outcome = simulate(log.load, config, times)
     rest = ~first_half

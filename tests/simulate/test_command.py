@@ -34,6 +34,25 @@ def test_a_grid_is_ranked_by_goodput_and_written_as_json(tmp_path: Path, capsys:
     assert "goodput" in "".join(capsys.readouterr())
 
 
+def test_no_figure_of_the_table_is_cut_off(capsys: pytest.CaptureFixture[str]) -> None:
+    load = (
+        "--rate",
+        "6",
+        "--duration",
+        "30",
+        "--cancel",
+        "0.2",
+        "--max-tokens-ratio",
+        "1:3",
+        "--max-output-tokens",
+        "2000",
+    )
+    settings = ("--set", "max_num_seqs=4,64", "--set", "admission=reserve,on-demand")
+    assert call("--blocks", "100", *settings, *load, "--processes", "1") == 0
+    text = "".join(capsys.readouterr())
+    assert "…" not in text and "on-demand" in text and "served" in text
+
+
 def test_processes_do_not_change_the_figures(tmp_path: Path) -> None:
     texts = []
     for processes in ("1", "2"):

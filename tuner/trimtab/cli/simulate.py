@@ -156,34 +156,40 @@ def _report(study: Study, configs: Sequence[EngineConfig], processes: int, json_
 
 
 def table(results: Sequence[Figures]) -> Table:
-    """Best first; a column for each setting that differs."""
-    shown = Table(title=f"{len(results)} configurations, best goodput first", title_justify="left")
+    """Best first. Settings that do not differ and figures that are zero everywhere get no column."""
+    shown = Table(title=f"{len(results)} configurations, best goodput first", title_justify="left", padding=(0, 0))
     differing = [n for n in SETTINGS if len({getattr(r.config, n) for r in results}) > 1]
-    for name in differing:
-        shown.add_column(name, justify="right")
-    heads = ("goodput tok/s", "in SLO", "TTFT p50/p99 s", "TPOT p50/p99 s", "E2E p50/p99 s", "preempted")
-    for name in (*heads, "KV mean/max", "unused KV", "wasted tok", "not served"):
-        shown.add_column(name, justify="right")
-    for r in results:
-        shown.add_row(*(str(getattr(r.config, name)).lower() for name in differing), *_figures(r))
+    columns = {name: [str(getattr(r.config, name)).lower() for r in results] for name in differing}
+    figures = [_figures(r) for r in results]
+    for name in figures[0]:
+        values = [row[name] for row in figures]
+        if name not in _OFTEN_ZERO or set(values) - {"0", "0%"}:
+            columns[name] = values
+    for name in columns:
+        # a line per word: columns as narrow as their values
+        shown.add_column(name.replace("_", " ").replace(" ", "\n"), justify="right", overflow="fold")
+    for row in zip(*columns.values(), strict=True):
+        shown.add_row(*row)
     return shown
 
 
-def _figures(r: Figures) -> list[str]:
+_OFTEN_ZERO: Final = {"preempted", "unused KV", "wasted tok", "not served"}
+
+
+def _figures(r: Figures) -> dict[str, str]:
     c = r.counters
-    not_served = sum(r.endings.get(name, 0) for name in ("stuck", "rejected", "refused"))
-    return [
-        f"{r.goodput_tokens_per_second:.0f}",
-        "-" if r.slo_attainment is None else f"{r.slo_attainment:.0%}",
-        _pair(r.ttft, 2),
-        _pair(r.tpot, 3),
-        _pair(r.e2e, 1),
-        str(c.preemptions),
-        f"{c.mean_kv_usage:.0%}/{c.peak_kv_usage:.0%}",
-        f"{c.mean_unused_share:.0%}",
-        str(r.wasted_tokens),
-        str(not_served),
-    ]
+    return {
+        "goodput tok/s": f"{r.goodput_tokens_per_second:.0f}",
+        "in SLO": "-" if r.slo_attainment is None else f"{r.slo_attainment:.0%}",
+        "TTFT p50/p99 s": _pair(r.ttft, 2),
+        "TPOT p50/p99 s": _pair(r.tpot, 3),
+        "E2E p50/p99 s": _pair(r.e2e, 1),
+        "KV mean/max": f"{c.mean_kv_usage:.0%}/{c.peak_kv_usage:.0%}",
+        "preempted": str(c.preemptions),
+        "unused KV": f"{c.mean_unused_share:.0%}",
+        "wasted tok": str(r.wasted_tokens),
+        "not served": str(sum(r.endings.get(name, 0) for name in ("stuck", "rejected", "refused"))),
+    }
 
 
 def _pair(q: Quantiles, digits: int) -> str:
