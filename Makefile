@@ -21,17 +21,20 @@ try: venv ## the same loop without Kubernetes: emulated engines as processes (no
 	@$(BIN)/trimtab tune --demo
 
 ##@ Tests
-.PHONY: test test-failed test-fast lint test-cluster test-engine
+.PHONY: test test-failed test-fast lint test-cluster test-engine test-soak
 test: lint venv cluster-build image ## everything: unit, cluster (real Kubernetes), engine (real vLLM); under 40 minutes once cached
-	@$(BIN)/pytest -q --durations=15
+	@$(BIN)/pytest -q -n 2 -m "not cluster and not engine and not soak" --durations=10; fast=$$?; \
+	  $(BIN)/pytest -q -m "(cluster or engine) and not soak" --durations=25 && exit $$fast
 test-failed: venv cluster-build image ## once more what failed last time
-	@$(BIN)/pytest -q --last-failed --last-failed-no-failures none --durations=15
+	@$(BIN)/pytest -q --last-failed --last-failed-no-failures none -m "not soak" --durations=15
 test-fast: lint venv ## no cluster, no engine; under 2 minutes
 	@$(BIN)/pytest -q -n 2 -m "not cluster and not engine and not slow"
 test-cluster: venv cluster-build image ## only tests on the real Kubernetes
-	@$(BIN)/pytest -q --durations=15 -m "cluster and not engine"
+	@$(BIN)/pytest -q --durations=15 -m "cluster and not engine and not soak"
 test-engine: venv cluster-build image ## only tests with a real vLLM
-	@$(BIN)/pytest -q --durations=15 -m engine
+	@$(BIN)/pytest -q --durations=15 -m "engine and not soak"
+test-soak: venv cluster-build image ## longer variants: the middleware's whole way on real engines, more KV layouts (10 minutes more)
+	@$(BIN)/pytest -q --durations=15 -m soak
 lint: venv ## ruff, mypy --strict, import-linter
 	@$(BIN)/ruff check -q . && $(BIN)/ruff format -q --check . && $(BIN)/mypy && $(BIN)/lint-imports --no-cache >/dev/null || { $(BIN)/lint-imports --no-cache; exit 1; }
 

@@ -129,7 +129,8 @@ def emulated_template() -> tuple[Json, list[Json]]:
 
 
 @pytest.fixture(
-    scope="module", params=["emulated", pytest.param("vllm", marks=[pytest.mark.engine, pytest.mark.timeout(1800)])]
+    scope="module",
+    params=["emulated", pytest.param("vllm", marks=[pytest.mark.engine, pytest.mark.soak, pytest.mark.timeout(1800)])],
 )
 def scenario(
     request: pytest.FixtureRequest,

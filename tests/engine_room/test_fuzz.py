@@ -91,6 +91,7 @@ def test_only_our_own_errors() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_only_our_own_errors_in_a_hundred_thousand_templates() -> None:
     answers, longest = _answers(100_000, seed=21)
     print(f"{answers} of 100000 mutants were read and rewritten, the longest took {longest * 1000:.0f} ms")

@@ -44,7 +44,13 @@ SHAPES = {
 }
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+#: each costs an engine's start of half a minute
+SOAK = {"defaults-in-32-bit", "draft"}
+
+
+@pytest.mark.parametrize(
+    "shape", [pytest.param(name, marks=pytest.mark.soak) if name in SOAK else name for name in SHAPES]
+)
 def test_the_derived_block_count_is_the_engines(
     shape: str, vllm: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
