@@ -72,7 +72,7 @@ def scenario(
             "maxTrials": 3,
         },
         rollout={
-            "warmupSeconds": 20, "measurementSeconds": 50, "confirmationSeconds": 20, "maxMeasurementSeconds": 100,
+            "warmupSeconds": 20, "measurementSeconds": 50, "confirmationSeconds": 20, "maxMeasurementSeconds": 200,
             "verificationSeconds": 10, "progressDeadlineSeconds": 600, "cooldownSeconds": 5,
         },
         guardrails={"windowSeconds": 20, "maxMetricsGapSeconds": 60, "minRequests": 10, "maxLatencyRatio": 20},
