@@ -6,24 +6,19 @@ servers the generation is the lowest, and digests of earlier policies stay with 
 
 from __future__ import annotations
 
-import logging
-from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from trimtab.errors import MetricsError
-from trimtab.observe.transport import BoundedSession, typed_errors
+from trimtab.observe.transport import ask_pod
 
-TIMEOUT_SECONDS: Final = 2.0
 #: as for scrapes: vLLM 0.32 with a few engines sends some 200 kB
 _LIMIT_BYTES: Final = 16 << 20
 _WANTED: Final = (
     "trimtab_mw_info", "trimtab_mw_policy_info", "trimtab_mw_policy_generation", "trimtab_mw_policy_bad",
 )  # fmt: skip
 _MAX_LINE: Final = 1024
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -68,12 +63,4 @@ def _sample(line: str) -> tuple[str, dict[str, str], float] | None:
 
 def ask_middleware(ip: str, port: int) -> MiddlewareView | None:
     """What `http://ip:port/metrics` says; None where it does not answer or no middleware shows."""
-    host = f"[{ip}]" if ":" in ip else ip
-    what = f"{host}:{port}/metrics"
-    session = BoundedSession(what, limit_bytes=_LIMIT_BYTES, deadline_seconds=TIMEOUT_SECONDS)
-    try:
-        with closing(session), typed_errors(what, TIMEOUT_SECONDS):
-            return read_middleware(session.get(f"http://{what}", timeout=TIMEOUT_SECONDS).text)
-    except MetricsError as error:
-        _log.debug("middleware not seen: %s", error)
-        return None
+    return ask_pod(ip, port, "/metrics", _LIMIT_BYTES, lambda answer: read_middleware(answer.text))

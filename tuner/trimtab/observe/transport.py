@@ -11,17 +11,22 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import closing, contextmanager
+from typing import Any, Final, TypeVar
 
 import requests
 import urllib3
 
-from trimtab.errors import MetricsRefused, MetricsUnreachable
+from trimtab.errors import MetricsError, MetricsRefused, MetricsUnreachable
 
+T = TypeVar("T")
+#: how long a pod may take to answer a question that is only a help
+ASK_SECONDS: Final = 2.0
 _CHUNK = 65_536
+_log = logging.getLogger(__name__)
 
 
 class BoundedSession(requests.Session):
@@ -62,6 +67,18 @@ class BoundedSession(requests.Session):
             if self._clock() > until:
                 raise MetricsUnreachable(f"{self._what} was still sending after {self._deadline:g} s")
         return bytes(body)
+
+
+def ask_pod(ip: str, port: int, path: str, limit_bytes: int, read: Callable[[requests.Response], T]) -> T | None:
+    """What `read` makes of a pod's answer to GET `path`; None, with a line for debugging, where it gives none."""
+    what = f"{f'[{ip}]' if ':' in ip else ip}:{port}{path}"
+    session = BoundedSession(what, limit_bytes=limit_bytes, deadline_seconds=ASK_SECONDS)
+    try:
+        with closing(session), typed_errors(what, ASK_SECONDS):
+            return read(session.get(f"http://{what}", timeout=ASK_SECONDS))
+    except MetricsError as error:
+        _log.debug("no answer: %s", error)
+        return None
 
 
 def require_ok(status: int, body: bytes, what: str) -> None:
