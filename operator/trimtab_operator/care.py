@@ -201,7 +201,7 @@ def labelled(trials: Sequence[Json], label: str) -> list[TrialRecord]:
 
 
 def port_of(target: Target, spec: TunerSpec) -> int:
-    return target.configuration(spec.target_ref.container)[2]
+    return target.read_engine(spec.target_ref.container).port
 
 
 def died_at(pod: Json, container: str) -> float | None:

@@ -300,7 +300,7 @@ class Reconciler:
         deployment = target.deployment
         if deployment is None:
             return FleetView(exists=False), ""
-        configuration, problem, port = target.configuration(spec.target_ref.container)
+        configuration, problem, port, stated = target.read_engine(spec.target_ref.container)
         fleet = FleetView(
             exists=True,
             replicas=deployment["spec"].get("replicas", 1),
@@ -320,7 +320,6 @@ class Reconciler:
         except TrimtabError as error:
             return fleet, f"{error} {error.hint}"
         if configuration is not None:
-            stated = target.engine(spec.target_ref.container).version
             fleet = replace(fleet, engine_version=stated or self.versions.of(deployment, ready[0], port, now))
         pods = refs(ready, tuner["metadata"]["namespace"], port)
         seconds = min(300.0, max(_LOOK_SECONDS, spec.rollout.measurement_seconds))

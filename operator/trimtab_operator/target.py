@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from trimtab.engine.command import EngineCommand, parse_template
 from trimtab.engine.settings import Configuration
@@ -16,6 +16,15 @@ from trimtab_operator import rollout
 from trimtab_operator.cluster import Cluster
 
 Json = dict[str, Any]
+
+
+class EngineState(NamedTuple):
+    """problem: why it cannot be read or tuned, else "". version: as far as the pod template says it."""
+
+    configuration: Configuration | None
+    problem: str
+    port: int
+    version: str | None
 
 
 @dataclass(frozen=True)
@@ -44,13 +53,13 @@ class Target:
         command = parse_template(template, container)
         return command.container, command.port
 
-    def configuration(self, container: str | None) -> tuple[Configuration | None, str, int]:
-        """(configuration, problem, port): the settings on the command line, or why they cannot be read."""
+    def read_engine(self, container: str | None) -> EngineState:
+        """The settings on the command line, or why they cannot be read."""
         try:
             command = self.engine(container)
-            return command.configuration(), command.obstacle(), command.port
+            return EngineState(command.configuration(), command.obstacle(), command.port, command.version)
         except (EngineError, InputError) as error:
-            return None, f"{error} {error.hint}", 8000
+            return EngineState(None, f"{error} {error.hint}", 8000, None)
 
     def current_pods(self) -> tuple[PodView, ...]:
         """Pods of all ReplicaSets of the Deployment."""
