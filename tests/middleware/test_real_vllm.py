@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import random
@@ -101,11 +102,9 @@ def _ready(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
     while time.monotonic() < until:
         if process.poll() is not None:
             pytest.fail(f"vLLM ended: {log.read_text()[-3000:]}")
-        try:
+        with contextlib.suppress(OSError):  # it does not listen yet
             if asyncio.run(get(port, "/health"))[0] == 200:
                 return
-        except OSError:
-            pass
         time.sleep(0.5)
     pytest.fail(f"vLLM not ready: {log.read_text()[-3000:]}")
 

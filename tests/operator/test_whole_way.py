@@ -5,6 +5,7 @@ Metrics are given; everything else is the operator's own code. Killed at any wri
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 from typing import Any
@@ -231,11 +232,10 @@ class World:
         """Looks of 3 s until `done`; a killed process is followed by a new one."""
         for _ in range(ticks):
             try:
-                self.reconciler.reconcile("ns", "llm")
+                with contextlib.suppress(ClusterUnavailable):  # the loop looks again later
+                    self.reconciler.reconcile("ns", "llm")
             except Killed:
                 self.reconciler = self.process()
-            except ClusterUnavailable:
-                pass
             self.api.settle()
             self.api.now += 3.0
             if done():

@@ -163,16 +163,16 @@ class _Engine:
 
     def containers(self) -> list[str]:
         """Names of the containers that run vLLM, readable or not."""
-        names = []
-        for name in _container_names(self.workload):
-            try:
-                self.read(container=name)
-            except EngineNotFound:
-                continue
-            except RewriteRefused:
-                pass  # an engine all the same
-            names.append(name)
-        return names
+        return [name for name in _container_names(self.workload) if self._runs_engine(name)]
+
+    def _runs_engine(self, name: str) -> bool:
+        try:
+            self.read(container=name)
+        except EngineNotFound:
+            return False
+        except RewriteRefused:
+            return True  # an engine all the same
+        return True
 
 
 def _container_names(workload: Workload) -> Iterator[str]:
