@@ -1,7 +1,7 @@
 """numba behind one typed decorator, with a compiled-code cache that follows the sources.
 
 numba notices a changed file, not a changed callee in another file: the cache folder's name therefore holds a hash of
-all files of this room. Where no folder can be written the code is compiled anew in each process (seconds).
+the files of this room with compiled code and of `state.py`, whose constants are compiled in. Where no folder can be written the code is compiled anew in each process (seconds).
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ R = TypeVar("R")
 
 
 def cache_folder() -> Path:
-    """`NUMBA_CACHE_DIR` if set, else a folder of the user's cache named after the sources of this room."""
+    """`NUMBA_CACHE_DIR` if set, else a folder of the user's cache named after the compiled sources."""
     named = os.environ.get("NUMBA_CACHE_DIR")
     if named:
         return Path(named)
     digest = hashlib.sha256(numba.__version__.encode())
     for file in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(file.read_bytes())
+        source = file.read_bytes()
+        if b"@compiled" in source or file.name in ("compiled.py", "state.py"):
+            digest.update(source)
     base = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
     return Path(base) / "trimtab" / f"compiled-{digest.hexdigest()[:16]}"
 
