@@ -33,7 +33,7 @@ from trimtab.plan.record import (
 )
 from trimtab.plan.spec import TunerSpec
 from trimtab.plan.trial import advance, desired
-from trimtab.tune.proposals import Proposals
+from trimtab.tune.proposals import Proposals, refused_candidates
 from trimtab_operator import rollout
 from trimtab_operator.care import Care, Cared, labelled
 from trimtab_operator.cluster import Cluster
@@ -348,6 +348,8 @@ class Reconciler:
         if first_block(ground) is not None:
             return None
         key = f"{tuner['metadata']['namespace']}/{tuner['metadata']['name']}"
+        for problem in refused_candidates(spec, target.template, fleet):
+            self.recorder.event(tuner, "CandidateRefused", problem, warning=True)
         proposal = self.proposals.next(key, spec, target.template, fleet, ground.history)
         question = search_hash(spec)
         if proposal is None:

@@ -1,4 +1,4 @@
-"""Two real vLLM pods under load go through a promoted trial, one that is rolled back, and one that cannot start.
+"""Two real vLLM pods under load go through a promoted trial, one that cannot start and (soak) one that is rolled back.
 
 Metrics come through the real Prometheus, the operator runs in its pod as the chart installs it.
 """
@@ -24,8 +24,12 @@ ROOT = Path(__file__).resolve().parents[2]
 Json = dict[str, Any]
 
 OUTPUT_TOKENS = 150
+#: the model's own maximum length, which the command line does not say: without chunked prefill vLLM refuses a token
+#: budget below it, and Trimtab cannot know
+MODEL_TOKENS = 4096
+IMPOSSIBLE = {"maxNumBatchedTokens": 512}
 #: as starved as the baseline, but not the same: what has served as control is not tried again
-ONE_SLOT = {"maxNumSeqs": 1, "maxNumBatchedTokens": 4096}
+ONE_SLOT = {"maxNumSeqs": 1, "maxNumBatchedTokens": 2 * MODEL_TOKENS}
 LOAD = (
     "--duration=2000", "--prompt=100:0.3", f"--output={OUTPUT_TOKENS}:0.3", "--max-output-tokens=300", "--patience=10",
     "--cancel=0.1", "--prompt-unit=char", "--model=tiny", "--max-in-flight=200", "--seed=3",
@@ -52,13 +56,17 @@ def stream_tokens_per_second(address: str) -> float:
 
 @pytest.fixture(scope="module")
 def scenario(
-    cluster: Any, crds: None, prometheus: str, helm: Callable[..., Any], new_namespace: Callable[..., str], vllm: Any
-) -> Iterator[Scenario]:
-    """Target, load, operator and a tuner with three candidates: a better, a worse and an impossible one."""
+    request: Any, cluster: Any, crds: None, prometheus: str, helm: Callable[..., Any],
+    new_namespace: Callable[..., str], vllm: Any,
+) -> Iterator[Scenario]:  # fmt: skip
+    """Target, load, operator and a tuner with these candidates: a better, an impossible and, if asked for, a worse."""
     namespace, system = new_namespace(), new_namespace()
     kubectl = cluster.at(namespace)
-    # without chunked prefill vLLM refuses a token budget below max_model_len: the third candidate cannot start
-    template = pod_template(vllm, ["--no-enable-chunked-prefill", "--max-num-batched-tokens=2048", "--max-num-seqs=1"])
+    settings = ["--no-enable-chunked-prefill", f"--max-num-batched-tokens={MODEL_TOKENS}", "--max-num-seqs=1"]
+    template = pod_template(vllm, settings)
+    args = template["spec"]["containers"][0]["args"]
+    args[:] = [a for a in args if not a.startswith("--max-model-len")]
+    worse = [ONE_SLOT] if any(item.get_closest_marker("soak") for item in request.session.items) else []
     items = manifests.target(replicas=2)
     items[0]["spec"]["template"] = template
     items[0]["spec"]["strategy"] = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
@@ -66,10 +74,10 @@ def scenario(
         objective={"slo": {"ttftSeconds": 0.25, "tpotSeconds": 0.5}, "maxLatencyRegressionPercent": 100},
         search={
             "maxNumSeqs": {"min": 1, "max": 64},
-            "maxNumBatchedTokens": {"min": 512, "max": 4096},
+            "maxNumBatchedTokens": {"min": 512, "max": 2 * MODEL_TOKENS},
             "prefixCaching": "Keep",
-            "candidates": [{"maxNumSeqs": 16}, ONE_SLOT, {"maxNumBatchedTokens": 512}],
-            "maxTrials": 3,
+            "candidates": [{"maxNumSeqs": 16}, IMPOSSIBLE, *worse],
+            "maxTrials": 2 + len(worse),
         },
         rollout={
             "warmupSeconds": 20, "measurementSeconds": 50, "confirmationSeconds": 20, "maxMeasurementSeconds": 200,
@@ -109,25 +117,23 @@ def test_a_better_setting_is_promoted_on_real_vllm(scenario: Scenario) -> None:
     assert args[-1] == "--max-num-seqs=16"
 
 
-def test_a_worse_setting_is_rolled_back_to_the_byte(scenario: Scenario) -> None:
-    scenario.wait_phase("Promoted", "RolledBack", "Cancelled", number=2, seconds=1500)
-    trial = scenario.trial(2)
-    assert trial["status"]["phase"] == "RolledBack" and trial["status"]["verdict"]["kind"] == "Worse", trial["status"]
-    assert trial["status"]["restarts"] == 2
-    # the third trial may hold the target already: the baseline it found is what the second gave back
-    third = scenario.trial(3)
-    now = json.loads(third["spec"]["baseline"]["templateJson"]) if third else scenario.deployment()["spec"]["template"]
-    assert now == json.loads(trial["spec"]["baseline"]["templateJson"])
-
-
 def test_an_impossible_setting_fails_with_vllms_own_words(scenario: Scenario) -> None:
-    scenario.wait_phase("RollingBack", "RolledBack", number=3, seconds=1700)
-    took = scenario.wait_phase("RolledBack", number=3, seconds=300)
-    status = scenario.trial(3)["status"]
-    assert status["verdict"]["kind"] == "Error" and status["infeasible"]
+    scenario.wait_phase("RollingBack", "RolledBack", number=2, seconds=900)
+    took = scenario.wait_phase("RolledBack", number=2, seconds=300)
+    status = scenario.trial(2)["status"]
+    assert status["verdict"]["kind"] == "Error" and status["infeasible"], json.dumps(status, indent=1)
+    assert "max_num_batched_tokens" in status["verdict"]["message"]
     history = {h["phase"]: h["at"] for h in status["history"]}
     print(f"real vLLM: rolled back {took:.0f} s after the crash was seen; {history}; {status['verdict']['message']}")
-    scenario.wait("Converged", lambda: scenario.status().get("phase") == "Converged", 60)
+
+
+@pytest.mark.soak
+def test_a_worse_setting_is_rolled_back_to_the_byte(scenario: Scenario) -> None:
+    scenario.wait_phase("Promoted", "RolledBack", "Cancelled", number=3, seconds=1500)
+    trial = scenario.trial(3)
+    assert trial["status"]["phase"] == "RolledBack" and trial["status"]["verdict"]["kind"] == "Worse", trial["status"]
+    assert trial["status"]["restarts"] == 2
+    assert scenario.deployment()["spec"]["template"] == json.loads(trial["spec"]["baseline"]["templateJson"])
 
 
 def test_prometheus_saw_the_preemptions_of_each_pod(scenario: Scenario, prometheus: str) -> None:

@@ -277,15 +277,22 @@ async def test_streams_are_byte_for_byte_those_without_injection(server: Server)
         bodies.append(("/v1/completions", {**common, "prompt": "hello"}))
         bodies.append(("/v1/completions", {**common, "prompt": ["hello", "you"], "echo": True}))
         bodies.append(("/v1/chat/completions", {**common, "messages": [{"role": "user", "content": "hello"}]}))
-    got = []
-    for counting in ("passive", "exact", "final"):
-        server.write({"counting": counting})
-        await asyncio.sleep(0.3)
-        got.append([await _raw(server.port, path, body) for path, body in bodies])
-    for number, (passive, exact, final) in enumerate(zip(*got, strict=True)):
-        assert exact == passive, bodies[number]
-        assert final == passive, bodies[number]
+    modes = ("passive", "exact", "final")
+    seen: list[dict[str, set[bytes]]] = [{mode: set() for mode in modes} for _ in bodies]
+    pending = list(range(len(bodies)))
+    # without any injection too, answers differ at times: vLLM joins tokens that a slow reader has not taken yet, and
+    # another batch rounds otherwise. Something that we add or leave would differ every time
+    for _ in range(8):
+        for mode in modes:
+            server.write({"counting": mode})
+            await asyncio.sleep(0.3)
+            for number in pending:
+                seen[number][mode].add(b"\n\n".join(await _raw(server.port, *bodies[number])))
+        pending = [n for n in pending if not set.intersection(*seen[n].values())]
+        if not pending:
+            break
     server.write({})
+    assert not pending, [(bodies[n], seen[n]) for n in pending]
 
 
 async def _raw(port: int, path: str, body: dict[str, Any]) -> list[Any]:

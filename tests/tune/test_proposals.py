@@ -10,7 +10,7 @@ from trimtab.plan.preconditions import FleetView
 from trimtab.plan.record import Phase, TrialRecord
 from trimtab.tune.argv import configuration_of, template_of
 from trimtab.tune.options import TuneOptions, build_spec
-from trimtab.tune.proposals import Proposals, outcome_of, outcomes
+from trimtab.tune.proposals import Proposals, outcome_of, outcomes, refused_candidates
 
 TEMPLATE = template_of(["vllm", "serve", "m", "--max-num-seqs", "128"])
 BASE = configuration_of(TEMPLATE)
@@ -50,6 +50,8 @@ def test_what_cannot_be_written_is_passed_over_without_condemning_more() -> None
     view = FleetView(exists=True, configuration=BASE)
     proposed = Proposals(None).next("k", spec, TEMPLATE, view, [])
     assert proposed is not None and proposed.configuration["max_num_seqs"] == 192
+    (problem,) = refused_candidates(spec, TEMPLATE, view)
+    assert problem.startswith("spec.search.candidates[0] is not tried: ") and "max_num_batched_tokens" in problem
 
 
 def test_the_same_configuration_is_not_tried_twice() -> None:

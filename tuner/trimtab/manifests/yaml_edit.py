@@ -232,14 +232,23 @@ _Run = tuple[list[tuple[int, str]], tuple[int, int], int, list[str]]
 
 
 def _runs(before: Sequence[str], after: Sequence[str]) -> Iterator[_Run]:
-    """Per difference: items to replace in place, a range to remove ((0, 0): none), where to insert, and what."""
-    matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
+    """Per difference: items to replace in place, a range to remove ((0, 0): none), where to insert, and what.
+
+    What both begin and end with is left out first: among equal items the matcher may pair others than those that stay.
+    """
+    same = [left == right for left, right in zip(before, after, strict=False)]
+    head = same.index(False) if False in same else len(same)
+    rest = min(len(before), len(after)) - head
+    tail = next((i for i in range(rest) if before[-1 - i] != after[-1 - i]), rest)
+    old, new = before[head : len(before) - tail], after[head : len(after) - tail]
+    matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
     for tag, a, b, c, d in matcher.get_opcodes():
         if tag == "equal":
             continue
         both = min(b - a, d - c)
-        replaced = [(a + i, after[c + i]) for i in range(both)]
-        yield replaced, (a + both, b) if b > a + both else (0, 0), a + both, list(after[c + both : d])
+        at = head + a + both
+        replaced = [(head + a + i, new[c + i]) for i in range(both)]
+        yield replaced, (at, head + b) if head + b > at else (0, 0), at, list(new[c + both : d])
 
 
 # --- proof ------------------------------------------------------------------------------------------------------------

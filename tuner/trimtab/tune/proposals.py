@@ -131,15 +131,33 @@ def _seeds(spec: TunerSpec, current: Configuration, fleet: FleetView) -> list[Pr
 
 def _rewritten(spec: TunerSpec, template: Mapping[str, Any], fleet: FleetView, wanted: Configuration) -> Json | None:
     """The template with `wanted`, or None where it cannot be written or vLLM would refuse it."""
-    current = fleet.configuration or Configuration.of()
     try:
-        check_configuration(wanted, fleet.engine_version)
-        written = rewrite(template, current.changes_to(wanted), spec.target_ref.container, version=fleet.engine_version)
-        parse_template(written, spec.target_ref.container)
+        written = _written(spec, template, fleet, wanted)
     except (EngineError, InputError) as error:
         _log.info("not proposed: %s: %s", wanted, error)
         return None
     return written if written != template else None
+
+
+def _written(spec: TunerSpec, template: Mapping[str, Any], fleet: FleetView, wanted: Configuration) -> Json:
+    """The template with `wanted`. EngineError or InputError where it cannot be written or vLLM would refuse it."""
+    current = fleet.configuration or Configuration.of()
+    check_configuration(wanted, fleet.engine_version)
+    written = rewrite(template, current.changes_to(wanted), spec.target_ref.container, version=fleet.engine_version)
+    parse_template(written, spec.target_ref.container)
+    return written
+
+
+def refused_candidates(spec: TunerSpec, template: Mapping[str, Any], fleet: FleetView) -> list[str]:
+    """Which of the person's own candidates are never tried, and why."""
+    current = fleet.configuration or Configuration.of()
+    problems: list[str] = []
+    for number, changes in enumerate(spec.search.candidates):
+        try:
+            _written(spec, template, fleet, current.with_(dict(Configuration.from_camel(changes))))
+        except (EngineError, InputError) as error:
+            problems.append(f"spec.search.candidates[{number}] is not tried: {error}")
+    return problems
 
 
 def outcomes(trials: Sequence[TrialRecord]) -> list[Outcome]:
