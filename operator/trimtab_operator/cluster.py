@@ -97,12 +97,12 @@ class Cluster:
                 return items
             query = {**query, "continue": token}
 
-    def pod_log(self, namespace: str, pod: str, container: str, *, previous: bool, lines: int = 20) -> str:
+    def pod_log(self, namespace: str, pod: str, container: str, *, previous: bool, lines: int = 100) -> str:
         """The last lines of a container's log, "" where there are none. Untrusted text: show, never interpret."""
         query = {
             "container": container,
             "tailLines": str(lines),
-            "limitBytes": "16384",
+            "limitBytes": "65536",
             "previous": "true" if previous else "false",
         }
         try:

@@ -54,6 +54,16 @@ def test_the_last_words_are_kept() -> None:
     assert breach is not None and breach.message.endswith("ValueError: block size")
 
 
+def test_the_cause_is_quoted_from_its_head_not_what_was_printed_after_it() -> None:
+    cause = "pydantic_core.ValidationError: 1 validation error for SchedulerConfig"
+    value = "  Value error, max_num_batched_tokens (512) is smaller than max_model_len (4096). " + 300 * "x"
+    after = "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}"
+    log = "\n".join(("Traceback:", "  File", cause, value, "    For further information", "  File", after))
+    breach = startup_breach(replace(STARTING, exit_code=1, last_log=log), 5.0, 900.0)
+    assert breach is not None
+    assert f"Last log: {cause} | Value error, max_num_batched_tokens (512)" in breach.message
+
+
 def observation(**values: float) -> Observation:
     base = {"requests": 100.0, "finished": 100.0, "generated_tokens": 1e4, "running": 3.0, "http_errors": 0.0}
     return Observation(pods=1, window_seconds=30.0, **{**base, **values})  # type: ignore[arg-type]

@@ -7,6 +7,7 @@ configuration.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,6 +21,8 @@ _NOT_OURS: Final = frozenset({
 })  # fmt: skip
 #: still on the way at the deadline: slow image or volume, not the engine
 _NOT_STARTED: Final = frozenset({"ContainerCreating", "PodInitializing"})
+#: the line of a Python traceback that says what it was; vLLM's API server says only that the cause is further up
+_ERROR: Final = re.compile(r"\b\w*(Error|Exception)\b[^:]*: (?!.*(root cause|stack trace) \(?above)")
 #: z of each p99 bound in the latency guardrail: it is asked on every tick, so it must be sure
 _LATENCY_Z = 1.645
 #: seconds without a token beside a working control that make a hang
@@ -112,9 +115,11 @@ def _crash(reason: str, what: str, health: PodHealth) -> Breach:
 
 
 def _tail(health: PodHealth, limit: int = 300) -> str:
-    """The last words, for the log goes with the pod (marin#6230)."""
+    """The last words, for the log goes with the pod (marin#6230): from the last error on, each line cut at its end."""
     lines = [line.strip() for line in health.last_log.splitlines() if line.strip()]
-    return f" Last log: {' | '.join(lines[-3:])[-limit:]}" if lines else ""
+    found = [i for i, line in enumerate(lines) if _ERROR.search(line)]
+    words = lines[found[-1] :][:3] if found else lines[-3:]
+    return f" Last log: {' | '.join(line[:limit] for line in words)[: 2 * limit]}" if words else ""
 
 
 def _errors(canary: Observation, control: Observation | None, limits: GuardrailLimits) -> Breach | None:
