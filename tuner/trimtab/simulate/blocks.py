@@ -93,6 +93,18 @@ def allocate(m: I32, c: I64, f: F64, i: int, count: int) -> None:
 
 
 @compiled
+def lose(m: I32, c: I64, f: F64, count: int) -> None:
+    """`count` free blocks leave the pool for good; check FREE first."""
+    c[FREE] -= count
+    if not c[CACHING]:
+        return
+    for _ in range(count):
+        block = m[c[FOLLOWING_AT] + c[N_BLOCKS]]
+        unlink(m, c, f, block)
+        forget(m, c, f, block)
+
+
+@compiled
 def release(m: I32, c: I64, f: F64, i: int) -> None:
     """All blocks of request i. Its table row goes on remembering them."""
     held = m[i * RQ + BLOCKS]

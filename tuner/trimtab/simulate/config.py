@@ -76,7 +76,8 @@ class StepTimes:
 
     `per_pair`: of a prefill token and a context token it attends to, times two (pairs are counted as before + after).
     `per_kv_token`: read by decode. `per_over_token`: any token beyond `free_tokens`, those that ride along while the
-    weights are read anyway.
+    weights are read anyway. `per_prefill_step`: more for any step that computes prompt tokens (vLLM runs only batches
+    of decode alone as one full CUDA graph).
     """
 
     fixed: float = 0.012
@@ -86,15 +87,16 @@ class StepTimes:
     per_kv_token: float = 0.0000006
     per_over_token: float = 0.0
     free_tokens: int = 0
+    per_prefill_step: float = 0.0
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
             if not 0 <= value < float("inf"):
                 raise InputError(field.name, f"{value} is no step time", "Use 0 or more.")
-        if not any(astuple(self)[:6]):
+        if not self.coefficients().any():
             raise InputError("fixed", "a step that takes no time never ends a run", "Give a coefficient above 0.")
 
     def coefficients(self) -> F64:
         """In the order of `state.W_*`."""
-        return np.array(astuple(self)[:6], dtype=np.float64)
+        return np.array((*astuple(self)[:6], self.per_prefill_step), dtype=np.float64)

@@ -27,6 +27,7 @@ from trimtab.simulate.state import (
     CLOCKS_AT,
     COMPUTED,
     COST_AT,
+    DECIDED,
     DONE,
     DONE_AT,
     END,
@@ -36,11 +37,13 @@ from trimtab.simulate.state import (
     F64,
     FINISHED,
     FIRST,
+    FLYING,
     FREE,
     GAVE_UP,
     GENERATED,
     GONE,
     HASHED,
+    HORIZON,
     I32,
     I64,
     IN_FLIGHT,
@@ -48,6 +51,7 @@ from trimtab.simulate.state import (
     KNOWN,
     LAST,
     MARKS_WANTED,
+    MORE_REQUESTS,
     MORE_ROWS,
     MORE_TRACE,
     N_BATCH,
@@ -85,6 +89,7 @@ from trimtab.simulate.state import (
     STOP,
     T_ABORTED,
     T_FINISHED,
+    T_TOKEN,
     TOKENS,
     TQ,
     TRACE_ROOM,
@@ -97,31 +102,71 @@ from trimtab.simulate.state import (
 
 #: steps without a token after which the run is called stuck; a prefill of a million tokens takes some 500
 LIVELOCK_STEPS: Final = 100_000
+#: lines of the trace that one step can add for a request that runs
+TRACED_PER_SLOT: Final = 5
 
 
 @compiled
 def run(m: I32, c: I64, f: F64) -> int:
-    """To the end of all requests (FINISHED), or until the caller must make room; then call again."""
+    """To the end of all requests (FINISHED), or until the caller must make room or know more; then call again."""
     while True:
-        if c[CACHING] and c[N_FREE_ROWS] < c[ACTIVE_LIMIT] - c[N_RUNNING]:
-            return MORE_ROWS
-        if c[TRACE_ROOM] and c[TRACE_ROOM] - c[N_TRACE] < 3 * c[ACTIVE_LIMIT] + c[N_REQUESTS]:
-            return MORE_TRACE
-        open_step(m, c, f)
-        slot = c[SLOT]
-        plan_step(m, c, f, slot)
-        if c[ASYNC]:
-            flying = c[IN_FLIGHT_BATCH]
-            c[IN_FLIGHT_BATCH] = slot if c[N_BATCH] > 0 else -1
-            c[SLOT] = 1 - slot
-        else:
-            flying = slot if c[N_BATCH] > 0 else -1
-        if flying >= 0:
-            execute(m, c, f, flying)
+        if not c[DECIDED]:
+            if c[CACHING] and c[N_FREE_ROWS] < c[ACTIVE_LIMIT] - c[N_RUNNING]:
+                return MORE_ROWS
+            if c[TRACE_ROOM] and c[TRACE_ROOM] - c[N_TRACE] < TRACED_PER_SLOT * c[ACTIVE_LIMIT] + c[N_REQUESTS]:
+                return MORE_TRACE
+            if f[c[CLOCKS_AT] + HORIZON] <= f[c[CLOCKS_AT] + NOW]:
+                return MORE_REQUESTS
+            decide(m, c, f)
+        if c[FLYING] >= 0:
+            seconds = duration(m, c, f, c[FLYING])
+            if f[c[CLOCKS_AT] + HORIZON] <= f[c[CLOCKS_AT] + NOW] + seconds:
+                return MORE_REQUESTS
+            execute(m, c, f, c[FLYING], seconds)
         elif c[N_BATCH] == 0 and not skip_idle_time(m, c, f):
             return FINISHED
+        c[DECIDED] = 0
         if c[QUIET_STEPS] > LIVELOCK_STEPS:
             return FINISHED
+
+
+@compiled
+def one_step(m: I32, c: I64, f: F64) -> float:
+    """Decide on a batch and compute the one whose turn it is: its seconds; 0 where none was, -1 where none is planned
+    either.
+    """
+    decide(m, c, f)
+    c[DECIDED] = 0
+    if c[FLYING] < 0:
+        return 0.0 if c[N_BATCH] > 0 else -1.0
+    seconds = duration(m, c, f, c[FLYING])
+    execute(m, c, f, c[FLYING], seconds)
+    return float(seconds)
+
+
+@compiled
+def decide(m: I32, c: I64, f: F64) -> None:
+    """Take in what happened, plan a batch, and say in FLYING which one is computed now."""
+    open_step(m, c, f)
+    slot = c[SLOT]
+    plan_step(m, c, f, slot)
+    planned = slot if c[N_BATCH] > 0 else -1
+    if c[ASYNC]:
+        c[FLYING] = c[IN_FLIGHT_BATCH]
+        c[IN_FLIGHT_BATCH] = planned
+        c[SLOT] = 1 - slot
+    else:
+        c[FLYING] = planned
+    c[DECIDED] = 1
+
+
+@compiled
+def duration(m: I32, c: I64, f: F64, slot: int) -> float:
+    """Seconds that the batch of `slot` takes."""
+    seconds = 0.0
+    for k in range(WORK_COLUMNS):
+        seconds += f[c[COST_AT] + k] * c[WORK_AT + slot * WORK_COLUMNS + k]
+    return seconds
 
 
 @compiled
@@ -132,6 +177,13 @@ def open_step(m: I32, c: I64, f: F64) -> None:
         arrive(m, c, f, c[Q_TAIL])
         c[Q_TAIL] += 1
     clients_leave(m, c, f)
+    take_aborts(m, c, f)
+
+
+@compiled
+def take_aborts(m: I32, c: I64, f: F64) -> None:
+    """Aborts that reached the engine. Source: vLLM 0.32 `EngineCore._process_aborts_queue` and `step`."""
+    now = f[c[CLOCKS_AT] + NOW]
     aborted = False
     while c[PENDING_HEAD] < c[PENDING_TAIL] and f[c[PENDING_TIMES_AT] + c[PENDING_HEAD]] <= now:
         i = m[c[PENDING_AT] + c[PENDING_HEAD]]
@@ -203,11 +255,9 @@ def skip_idle_time(m: I32, c: I64, f: F64) -> bool:
 
 
 @compiled
-def execute(m: I32, c: I64, f: F64, slot: int) -> None:
+def execute(m: I32, c: I64, f: F64, slot: int, seconds: float) -> None:
     """Compute the batch of `slot` and hand out its tokens."""
-    seconds = 0.0
     for k in range(WORK_COLUMNS):
-        seconds += f[c[COST_AT] + k] * c[WORK_AT + slot * WORK_COLUMNS + k]
         f[c[DONE_AT] + k] += c[WORK_AT + slot * WORK_COLUMNS + k]
     f[c[CLOCKS_AT] + NOW] += seconds
     f[c[CLOCKS_AT] + BUSY] += seconds
@@ -223,6 +273,7 @@ def execute(m: I32, c: I64, f: F64, slot: int) -> None:
             continue
         c[GENERATED] += 1
         c[QUIET_STEPS] = 0
+        note(m, c, f, T_TOKEN, i, 0)
         give_to_client(m, c, f, i)
         if m[i * RQ + KNOWN] - m[i * RQ + PROMPT] >= m[i * RQ + CAP]:
             note(m, c, f, T_FINISHED, i, 0)

@@ -70,10 +70,12 @@ from trimtab.simulate.state import (
     STALE,
     STATUS,
     STEPS,
+    T_ADMITTED,
     T_PREEMPTED,
     T_SCHEDULED,
     TQ,
     TRACE_AT,
+    TRACE_MASK,
     TRACE_ROOM,
     USABLE,
     W_DECODE,
@@ -81,6 +83,7 @@ from trimtab.simulate.state import (
     W_OVER,
     W_PAIRS,
     W_PREFILL,
+    W_PREFILL_STEP,
     W_STEPS,
     WATERMARK,
     WORK_AT,
@@ -247,6 +250,7 @@ def begin(m: I32, c: I64, f: F64, i: int, start: int) -> None:
     m[i * RQ + STATUS] = RUNNING
     m[i * RQ + COMPUTED] = start
     m[i * RQ + PREFILL_UNTIL] = m[i * RQ + KNOWN]
+    note(m, c, f, T_ADMITTED, i, start)
     if f[i * TQ + SCHEDULED] < 0:
         f[i * TQ + SCHEDULED] = f[c[CLOCKS_AT] + NOW]
         m[i * RQ + CACHED] = start
@@ -306,6 +310,7 @@ def close_batch(m: I32, c: I64, f: F64, slot: int) -> None:
         c[work + W_DECODE] = decode
         c[work + W_KV] = kv
         c[work + W_OVER] = max(0, c[work + W_PREFILL] + decode - c[FREE_TOKENS])
+        c[work + W_PREFILL_STEP] = 1 if c[work + W_PREFILL] > 0 else 0
         c[STEPS] += 1
         c[PEAK_RUNNING] = max(c[PEAK_RUNNING], active)
         c[PEAK_USED] = max(c[PEAK_USED], c[USABLE] - c[FREE])
@@ -334,7 +339,7 @@ def drop_unused(m: I32, c: I64, f: F64, i: int) -> None:
 @compiled
 def note(m: I32, c: I64, f: F64, kind: int, i: int, value: int) -> None:
     """A line of the trace, where one is wanted."""
-    if c[TRACE_ROOM]:
+    if c[TRACE_ROOM] and (c[TRACE_MASK] >> kind) & 1:
         place = c[N_TRACE]
         m[c[TRACE_AT] + 4 * place + 0] = kind
         m[c[TRACE_AT] + 4 * place + 1] = c[STEPS]

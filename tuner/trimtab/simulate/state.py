@@ -3,7 +3,7 @@
 `m` (int32) holds records of requests, lists and blocks; `c` (int64) settings, counters, sums and where each list of `m`
 begins (`*_AT`); `f` (float64) times. Few arguments keep the compiled code fast to build and to run: a tuple of forty
 arrays took ten times longer for both. Requests are numbered in order of arrival. The state survives between calls of
-the compiled loop, which returns when it needs more room.
+the compiled loop, which returns when it needs more room or more requests.
 """
 
 from __future__ import annotations
@@ -126,8 +126,7 @@ N_BATCH: Final = 39
 RESERVED_UNUSED: Final = 40
 #: steps since the last token: a livelock ends the run
 QUIET_STEPS: Final = 41
-#: work of two batches (WORK_COLUMNS each), and how many get a token from each
-WORK_AT: Final = 42
+#: how many get a token from each of two batches
 READY_COUNT: Final = 54
 N_BLOCKS: Final = 56
 N_REQUESTS: Final = 57
@@ -175,7 +174,16 @@ EVENT_TIMES_AT: Final = 85
 PENDING_TIMES_AT: Final = 86
 #: (request, 3, WORK_COLUMNS): work done up to admission, first and last token
 MARKS_AT: Final = 87
-C_SIZE: Final = 89
+
+# --- c: between calls -------------------------------------------------------------------------------------------------
+#: 1 between deciding on a batch and computing; the slot computed next, -1: none; bits of the kinds to trace
+DECIDED: Final = 89
+FLYING: Final = 90
+TRACE_MASK: Final = 91
+N_PREFIX_IDS: Final = 92
+#: work of two batches, WORK_COLUMNS each
+WORK_AT: Final = 93
+C_SIZE: Final = 107
 
 # --- f[c[CLOCKS_AT] + ...], seconds -----------------------------------------------------------------------------------
 NOW: Final = 0
@@ -185,30 +193,37 @@ USED_SECONDS: Final = 2
 UNUSED_SECONDS: Final = 3
 RUNNING_SECONDS: Final = 4
 ABORT_DELAY: Final = 5
-CLOCKS: Final = 6
+#: arrivals are known up to here; inf: all of them
+HORIZON: Final = 6
+CLOCKS: Final = 7
 
 # --- what a batch computes; each column has its coefficient at COST_AT ------------------------------------------------
 #: 1; prefill tokens; twice the (query, key) pairs of prefill; decode sequences; KV tokens read by decode; all tokens
-#: beyond FREE_TOKENS
+#: beyond FREE_TOKENS; 1 where any prefill token is computed
 W_STEPS: Final = 0
 W_PREFILL: Final = 1
 W_PAIRS: Final = 2
 W_DECODE: Final = 3
 W_KV: Final = 4
 W_OVER: Final = 5
-WORK_COLUMNS: Final = 6
+W_PREFILL_STEP: Final = 6
+WORK_COLUMNS: Final = 7
 
 # --- kinds in the trace -----------------------------------------------------------------------------------------------
 T_SCHEDULED: Final = 0
 T_PREEMPTED: Final = 1
 T_FINISHED: Final = 2
 T_ABORTED: Final = 3
-TRACE_KINDS: Final = ("scheduled", "preempted", "finished", "aborted")
+#: value: cached tokens
+T_ADMITTED: Final = 4
+T_TOKEN: Final = 5
+TRACE_KINDS: Final = ("scheduled", "preempted", "finished", "aborted", "admitted", "token")
 
 # --- what the compiled loop returns with ------------------------------------------------------------------------------
 FINISHED: Final = 0
 MORE_ROWS: Final = 1
 MORE_TRACE: Final = 2
+MORE_REQUESTS: Final = 3
 
 
 class State(NamedTuple):
