@@ -508,6 +508,6 @@ def test_explain_documents_units_and_limits(kubectl: Any) -> None:
     assert "in seconds" in " ".join(text.split()) or "at most 86400" in " ".join(text.split())
 
 
-@pytest.mark.parametrize("name", ["tuner-recommend", "tuner-approve", "tuner-auto", "target"])
+@pytest.mark.parametrize("name", ["tuner-recommend", "tuner-approve", "tuner-auto", "target", "sweep"])
 def test_examples_are_accepted(kubectl: Any, request: pytest.FixtureRequest, name: str) -> None:
     kubectl("apply", "--dry-run=server", "-f", str(request.config.rootpath / "examples" / f"{name}.yaml"))

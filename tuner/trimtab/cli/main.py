@@ -22,6 +22,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "lint": ("trimtab.cli.lint", "Find known traps in manifests of vLLM, with an exit code for CI, SARIF or JSON."),
     "grid": ("trimtab.cli.grid", "Try many configurations on the emulator in virtual time and rank them."),
     "simulate": ("trimtab.cli.simulate", "Simulate the scheduler to the step: what settings or a grid of them give."),
+    "sweep": ("trimtab.cli.sweep", "One of many workers that share a simulated sweep through a database."),
     "kv": ("trimtab.cli.kv", "KV-cache blocks and bytes: what a block weighs, what requests reserve, use and waste."),
 }
 
