@@ -135,6 +135,10 @@ class Profile(_Part):
                 raise InputError(name, "is no setting of the model", f"Use {', '.join(SETTINGS)}.")
         return replace(self.engine, **changes)
 
+    def draw(self, rng: np.random.Generator) -> StepTimes:
+        """Step times that fit about as well; the fitted ones where calibration gave no draws."""
+        return self.times_draws[int(rng.integers(len(self.times_draws)))] if self.times_draws else self.times
+
     def load(self, seconds: float, seed: int = 0, *, scale: float = 1.0) -> Workload:
         """Requests that arrive within `seconds`, the same for the same seed. `scale` multiplies the rate.
 
