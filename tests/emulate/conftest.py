@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any
 
 import aiohttp
 import pytest
-from aiohttp import web
 
 from trimtab.emulate.environment import Emulation
 from trimtab.emulate.flags import parse_flags
+from trimtab.emulate.hosting import WebServer, bound_socket, load_middleware
 from trimtab.emulate.server import EmulatedServer
+from trimtab.simulate.stepper import Stepper
 
 
 @dataclass
@@ -39,18 +42,22 @@ Start = Callable[..., Awaitable[Running]]
 @pytest.fixture
 async def start() -> AsyncIterator[Start]:
     """`await start("--max-num-seqs", "8", speedup=10)`: arguments after the model name `m`, then Emulation fields."""
-    opened: list[tuple[web.AppRunner, aiohttp.ClientSession]] = []
+    opened: list[tuple[WebServer, asyncio.Task[None], aiohttp.ClientSession]] = []
 
-    async def _start(*args: str, **emulation: float) -> Running:
-        server = EmulatedServer(parse_flags(["m", *args]), Emulation(**{"speedup": 50.0, **emulation}))  # type: ignore[arg-type]
-        runner = web.AppRunner(server.app, handler_cancellation=True, access_log=None, shutdown_timeout=1)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        session = aiohttp.ClientSession(f"http://127.0.0.1:{runner.addresses[0][1]}")
-        opened.append((runner, session))
-        return Running(server, session)
+    async def _start(*args: str, **emulation: Any) -> Running:
+        flags, how = parse_flags(["m", *args]), Emulation(**{"speedup": 50.0, **emulation})
+        stepper = Stepper(flags.limits, how.times)
+        emulated = EmulatedServer(flags, how, stepper, middleware=load_middleware(flags.middleware))
+        sock = bound_socket("127.0.0.1", 0)
+        server = WebServer(emulated.app)
+        task = asyncio.create_task(server.serve(sockets=[sock]))
+        await asyncio.wait_for(server.listening.wait(), 10)
+        session = aiohttp.ClientSession(f"http://127.0.0.1:{sock.getsockname()[1]}")
+        opened.append((server, task, session))
+        return Running(emulated, session)
 
     yield _start
-    for runner, session in opened:
+    for server, task, session in opened:
         await session.close()
-        await runner.cleanup()
+        server.should_exit = True
+        await task

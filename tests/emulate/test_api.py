@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from trimtab.emulate.faults import Faults
+
 Running = Any  # conftest.Running: with importlib mode it has no importable name
 Start = Callable[..., Awaitable[Running]]
 PROMPT = "one two three"
@@ -174,7 +176,7 @@ async def test_a_disconnect_frees_blocks_and_is_counted_only_as_generated_tokens
         await asyncio.sleep(0.1)
         task.cancel()
     await settle(lambda: engine.unfinished_count == 0)
-    await settle(lambda: running.server.engine._scheduler.kv_usage == 0)
+    await settle(lambda: running.server.engine.kv_usage == 0)
     assert await running.total("vllm:generation_tokens_total") > 0
     for silent in ("request_success_total", "request_params_n_count", "request_generation_tokens_count",
                    "e2e_request_latency_seconds_count"):  # fmt: skip
@@ -214,7 +216,7 @@ async def test_preemptions_and_cache_hits_show_in_the_metrics(start: Start) -> N
 
 
 async def test_a_share_of_requests_fails_when_told_so(start: Start) -> None:
-    running = await start(error_rate=0.5, speedup=1000)
+    running = await start(faults=Faults(error_share=0.5), speedup=1000)
     statuses = [(await complete(running, vllm_xargs=planned(1)))[0] for _ in range(40)]
     assert 8 < statuses.count(500) < 32
     assert set(statuses) == {200, 500}
@@ -270,9 +272,9 @@ async def test_a_defect_in_the_model_is_loud(start: Start) -> None:
     def broken() -> None:
         raise ZeroDivisionError
 
-    running.server.engine._scheduler.step = broken
+    running.server.engine._stepper.step = broken
     status, answer = await complete(running)
-    assert (status, answer["choices"][0]["finish_reason"]) == (200, "abort")
+    assert (status, answer["error"]["type"]) == (500, "InternalServerError")
     assert told == ["the engine died"]
     async with running.http.get("/health") as response:
         assert response.status == 503

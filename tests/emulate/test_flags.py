@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from trimtab.emulate.environment import read_emulation
+from trimtab.emulate.faults import Faults
 from trimtab.emulate.flags import ServerFlags, StartupError, parse_flags
 from trimtab.errors import InputError
+from trimtab.simulate.config import StepTimes
+
+LENGTHS = {"shares": [0, 1], "tokens": [10, 20]}
+PROFILE = {
+    "engine": {"num_gpu_blocks": 100},
+    "times": {"fixed": 0.02, "per_prefill_token": 0.001},
+    "workload": {"requests_per_second": 1, "prompt_tokens": LENGTHS, "output_tokens": LENGTHS},
+}
 
 
 def parse(text: str) -> ServerFlags:
@@ -102,10 +112,14 @@ def test_the_environment_changes_timing_and_faults() -> None:
             "EMULATE_STEP_PRESET": "tiny-cpu",
             "EMULATE_STEP_FIXED_MS": "7",
             "EMULATE_CRASH_IF": "max_num_seqs>200",
+            "EMULATE_FAULTS": "hang=true, error_share=0.25,error_status=503",
+            "EMULATE_FAULTS_AFTER_SECONDS": "9",
             "HOME": "/",
         }
     )
-    assert (emulation.cost.fixed_ms, emulation.cost.per_prefill_token_ms) == (7.0, 0.02)
+    assert (emulation.times.fixed, emulation.times.per_prefill_token) == (0.007, 0.00002)
+    assert emulation.faults == Faults(hang=True, error_share=0.25, error_status=503)
+    assert emulation.faults_after_seconds == 9 and not emulation.fault_api
     assert emulation.crash_if is not None
     assert emulation.crash_if.holds({"max_num_seqs": 256})
     assert not emulation.crash_if.holds({"max_num_seqs": 200})
@@ -118,7 +132,15 @@ def test_the_environment_changes_timing_and_faults() -> None:
         "EMULATE_START_SECONDS=-1",
         "EMULATE_SPEEDUP=0",
         "EMULATE_SPEEDUP=nan",
-        "EMULATE_ERROR_RATE=1.5",
+        "EMULATE_FAULTS=error_share=1.5",
+        "EMULATE_FAULTS=error_share=much",
+        "EMULATE_FAULTS=error_status=200",
+        "EMULATE_FAULTS=hang",
+        "EMULATE_FAULTS=hang=maybe",
+        "EMULATE_FAULTS=catch_fire=true",
+        "EMULATE_FAULTS=exit_code=0.5",
+        "EMULATE_FAULT_API=yes",
+        "EMULATE_PROFILE=/no/such/file",
         "EMULATE_CRASH_IF=max_num_seqs",
         "EMULATE_STEP_PRESET=h100",
         "EMULATE_STEP_FIXED_MS=x",
@@ -129,6 +151,21 @@ def test_a_bad_variable_is_named(setting: str) -> None:
     name, _, value = setting.partition("=")
     with pytest.raises(InputError, match=name):
         read_emulation({name: value})
+
+
+def test_step_times_come_from_a_calibrated_profile(tmp_path: Path) -> None:
+    file = tmp_path / "profile.json"
+    file.write_text(json.dumps(PROFILE))
+    assert read_emulation({"EMULATE_PROFILE": str(file)}).times == StepTimes(0.02, 0.001, 0.0, 0.0, 0.0)
+    with pytest.raises(InputError, match="EMULATE_STEP_PRESET"):
+        read_emulation({"EMULATE_PROFILE": str(file), "EMULATE_STEP_PRESET": "demo"})
+
+
+def test_how_the_scheduler_works_is_on_the_command_line() -> None:
+    limits = parse("m --scheduling-policy priority --no-async-scheduling --max-num-queued-reqs 4").limits
+    assert (limits.policy, limits.async_scheduling, limits.max_num_queued_reqs) == ("priority", False, 4)
+    assert parse("m").limits.async_scheduling
+    assert parse("m --middleware a.B --middleware=c.d").middleware == ("a.B", "c.d")
 
 
 def test_variables_that_kubernetes_makes_for_a_service_are_no_mistakes() -> None:

@@ -21,14 +21,9 @@ ARGS = "tiny --max-model-len 2048 --block-size 32 --num-gpu-blocks-override 160"
 def emulated_text() -> str:
     registry = CollectorRegistry()
     EngineMetrics(registry, parse_flags(ARGS.split()))
-    web = WebMetrics(registry)
-    web._record(_PostRequest(), "/v1/completions", 200, 0, 0.1)  # type: ignore[arg-type]
+    web = WebMetrics(registry, frozenset({"/v1/completions"}))
+    web.record({"method": "POST", "path": "/v1/completions"}, 200, (10, 0), 0.1)
     return generate_latest(registry).decode()
-
-
-class _PostRequest:
-    method = "POST"
-    content_length = 10
 
 
 def described(text: str) -> dict[str, list[str]]:

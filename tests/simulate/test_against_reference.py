@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.simulate.reference.contract import Prompt, SchedulerLimits
+from tests.simulate.reference.cost import StepCost
+from tests.simulate.reference.virtual import ClientRequest
+from tests.simulate.reference.virtual import simulate as simulate_reference
 
-from trimtab.emulate.contract import Prompt, SchedulerLimits
-from trimtab.emulate.cost import StepCost
-from trimtab.emulate.virtual import ClientRequest
-from trimtab.emulate.virtual import simulate as simulate_reference
 from trimtab.simulate.config import EngineConfig, StepTimes
 from trimtab.simulate.outcome import Outcome
 from trimtab.simulate.simulator import simulate

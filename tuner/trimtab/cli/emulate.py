@@ -14,13 +14,16 @@ def run(args: list[str]) -> None:
     try:
         serve(args)
     except StartupError as error:
-        print(
-            f"ERROR [emulate] Engine core initialization failed.\ntorch.OutOfMemoryError: {error}"
-            if "out of memory" in str(error)
-            else f"ERROR [emulate] {error}",
-            file=sys.stderr,
-        )
         print(f"Hint: {error.hint}", file=sys.stderr)
+        if "out of memory" in str(error):  # the last words of a real one: the cause, then who noticed
+            print(f"(EngineCore) ERROR torch.OutOfMemoryError: {error}", file=sys.stderr)
+            print(
+                "(APIServer) RuntimeError: Engine core initialization failed. See root cause above. "
+                "Failed core proc(s): {'EngineCore': 1}",
+                file=sys.stderr,
+            )
+        else:
+            print(f"(APIServer) ERROR {error}", file=sys.stderr)
         raise SystemExit(1) from None
     except InputError as error:
         print(f"ERROR [emulate] {error}", file=sys.stderr)

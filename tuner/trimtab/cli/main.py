@@ -20,7 +20,6 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "predict": ("trimtab.cli.predict", "Learn output lengths, test and export a predictor: train, evaluate, show."),
     "rewrite": ("trimtab.cli.rewrite", "Change vLLM's settings in manifests; every other byte stays."),
     "lint": ("trimtab.cli.lint", "Find known traps in manifests of vLLM, with an exit code for CI, SARIF or JSON."),
-    "grid": ("trimtab.cli.grid", "Try many configurations on the emulator in virtual time and rank them."),
     "simulate": ("trimtab.cli.simulate", "Simulate the scheduler to the step: what settings or a grid of them give."),
     "sweep": ("trimtab.cli.sweep", "One of many workers that share a simulated sweep through a database."),
     "kv": ("trimtab.cli.kv", "KV-cache blocks and bytes: what a block weighs, what requests reserve, use and waste."),

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from trimtab.cli.console import errors, report_console
-from trimtab.cli.grid import (
+from trimtab.cli.load_options import (
     CancelOption,
     JsonOption,
     MaxOutputTokensOption,

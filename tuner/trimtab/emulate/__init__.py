@@ -1,15 +1,15 @@
-"""A vLLM look-alike: same flags, HTTP API and metric names on a modelled scheduler, for demos, tests and searches.
+"""A vLLM look-alike: same flags, API, errors and metric names on the simulator's scheduler, in real or scaled time.
 
-In: a command line in vLLM's spelling (or `SchedulerLimits`), and requests. Out: token streams with vLLM-like timing and
-/metrics (`server`), or per-request records computed in virtual time (`virtual.simulate`).
+In: a command line in vLLM's spelling, EMULATE_* variables, requests. Out: token streams with vLLM-like timing,
+/metrics, and faults on command.
 
-    contract   what a scheduler model is given and gives back; nothing else here knows which model runs
-    blocks     KV blocks with a prefix cache
-    scheduler  the step-level model of the v1 scheduler (pure: no clock, no I/O)
-    cost       seconds a step takes
-    virtual    many requests against one configuration, without waiting
-    engine     the same in real time, for the server
-    metrics, web_metrics, flags, flag_table, environment, api, stream, server, process   the look-alike process
+    prompt, api       what is asked for: tokens, their blocks, vLLM's limits and error messages
+    times             seconds of a step: presets, a profile made by `trimtab calibrate`
+    engine, live      the scheduler (`simulate.stepper`) driven in real time; a request while it is in it
+    faults            what can be made to go wrong, from the start or while it runs
+    server, stream    the web application and the bytes of answers
+    hosting           user middleware and the web server, both as vLLM has them
+    metrics, metric_table, web_metrics, flags, flag_table, environment, process   the look-alike process
 
 It must not know Kubernetes, the operator or Optuna. It models timing and accounting, never what a model would say.
 """

@@ -13,8 +13,6 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
-from trimtab.emulate.contract import Prompt
-
 COMPLETION_DEFAULT_TOKENS = 16
 
 
@@ -49,12 +47,13 @@ class Generation:
 
     model: str
     chat: bool
-    prompt: Prompt
+    prompt: tuple[Hashable, ...]
     max_tokens: int
     output_tokens: int
     stream: bool
     include_usage: bool
     text_seed: int
+    priority: int = 0
 
 
 def parse_generation(body: Any, context: ApiContext, *, chat: bool) -> Generation:
@@ -83,12 +82,13 @@ def parse_generation(body: Any, context: ApiContext, *, chat: bool) -> Generatio
     return Generation(
         model=model,
         chat=chat,
-        prompt=Prompt.from_tokens(tokens),
+        prompt=tuple(tokens),
         max_tokens=cap,
         output_tokens=_output_tokens(body, context, cap, seed),
         stream=bool(body.get("stream", False)),
         include_usage=bool(options.get("include_usage", False)),
         text_seed=seed,
+        priority=_integer(body, "priority", 0) or 0,
     )
 
 

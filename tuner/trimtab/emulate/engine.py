@@ -1,76 +1,102 @@
-"""Drives a scheduler model in real time: step, sleep the modelled duration, hand out the tokens.
+"""Drives the simulator's scheduler in real time: step, sleep the modelled duration, hand out the tokens.
 
 One asyncio task per engine; everything runs on one event loop, so no locks. A step that ends late (busy CPU) is
-followed by earlier ones until the lag is caught up, within `MAX_LAG_SECONDS`.
+followed by earlier ones until the lag is caught up, within `MAX_LAG_SECONDS`. With asynchronous scheduling (vLLM's
+default) a step hands out the tokens of the batch that was decided one step earlier, as `simulate` does.
 """
 
 from __future__ import annotations
 
 import asyncio
+import random
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
-from trimtab.emulate.contract import Request, StepOutcome, StepScheduler
-from trimtab.emulate.cost import StepCost
+from trimtab.emulate.faults import FaultBoard
 from trimtab.emulate.live import EndReason, EngineObserver, LiveRequest
 
+if TYPE_CHECKING:  # at run time it comes with the compiled code, after the flags were read
+    from trimtab.simulate.stepper import Stepper, StepResult
+
 #: how far behind the modelled time the engine may be and still catch up; beyond it the lost time is dropped
-MAX_LAG_SECONDS = 0.25
+MAX_LAG_SECONDS: Final = 0.25
 
 
 class EngineStopped(Exception):
-    """The engine takes no new work: it drains or has stopped. The server answers 500, as vLLM does."""
+    """The engine takes no new work: it drains, has stopped or died. The server answers 500, as vLLM does."""
+
+
+class EngineDied(Exception):
+    """Asked for by the fault `engine_dead`."""
 
 
 class Engine:
-    """Requests in, tokens out. `speedup` divides every modelled duration."""
+    """Requests in, tokens out. `speedup` divides every modelled duration; `block_size` is for blocks that leak."""
 
     def __init__(
-        self, scheduler: StepScheduler, cost: StepCost, observer: EngineObserver, *, speedup: float = 1.0
+        self,
+        stepper: Stepper,
+        observer: EngineObserver,
+        *,
+        speedup: float = 1.0,
+        board: FaultBoard | None = None,
+        block_size: int = 16,
+        seed: int = 0,
     ) -> None:
-        self._scheduler, self._cost, self._observer, self._speedup = scheduler, cost, observer, speedup
-        self._live: dict[str, LiveRequest] = {}
-        self._prompt_tokens: dict[str, int] = {}
+        self._stepper, self._observer, self._speedup, self._block_size = stepper, observer, speedup, block_size
+        self._board = board or FaultBoard()
+        self._draws = random.Random(f"{seed}:leaks")
+        self._live: dict[int, LiveRequest] = {}
         self._wake = asyncio.Event()
+        self._board.listen(self._wake.set)
         self._empty = asyncio.Event()
         self._empty.set()
         self.accepting = True
-        #: set when the stepping task failed: a defect of the model, and /health says so as vLLM does for a dead engine
-        self.dead = False
+        #: set when the stepping task failed: a defect of the model or a fault; /health says so as vLLM's does
+        self.dead = asyncio.Event()
 
     @property
     def unfinished_count(self) -> int:
         return len(self._live)
 
+    @property
+    def kv_usage(self) -> float:
+        """Share of the usable blocks that requests hold, or that leaked."""
+        return self._stepper.kv_usage
+
     def prefilling_tokens(self) -> int:
         """Prompt tokens of requests without a first token, for --max-num-queued-tokens."""
         return sum(live.prompt_tokens for live in self._live.values() if live.first_token_at is None)
 
-    def submit(self, request: Request) -> LiveRequest:
-        """Queue a request. EngineStopped when draining, InputError when the scheduler refuses it."""
+    def submit(
+        self, prompt_tokens: int, output_tokens: int, max_tokens: int, *, priority: int = 0, prefix: Sequence[int] = ()
+    ) -> LiveRequest:
+        """Queue a request; `output_tokens` is where the model stops by itself, `prefix` names its prompt's full blocks.
+
+        EngineStopped when draining or dead, InputError when the scheduler refuses it.
+        """
         if not self.accepting:
             raise EngineStopped("the engine is shutting down")
-        self._scheduler.add(request)
-        length = request.prompt.length_tokens
-        now = asyncio.get_running_loop().time()
-        live = LiveRequest(request.request_id, length, request.max_tokens, now)
-        self._live[request.request_id] = live
-        self._prompt_tokens[request.request_id] = length
+        number = self._stepper.add(prompt_tokens, output_tokens, max_tokens, priority=priority, prefix=prefix)
+        live = LiveRequest(number, prompt_tokens, max_tokens, asyncio.get_running_loop().time())
+        self._live[number] = live
         self._empty.clear()
         self._wake.set()
         return live
 
-    def abandon(self, request_id: str) -> None:
+    def abandon(self, live: LiveRequest) -> None:
         """The client went away: nothing is counted from now on, blocks are freed at the next step."""
-        if request_id in self._live:
-            self._forget(request_id)
-            self._scheduler.abort(request_id)
+        if live.number in self._live:
+            self._stepper.abort(live.number)
+            self._forget(live)
             self._wake.set()
 
-    def abort_all(self) -> None:
-        """End everything in flight with finish_reason `abort`, counted as such."""
+    def abort_all(self, reason: EndReason = "abort") -> None:
+        """End everything in flight; `abort` is counted as such."""
         now = asyncio.get_running_loop().time()
         for live in list(self._live.values()):
-            self._scheduler.abort(live.request_id)
-            self._end(live, "abort", now)
+            self._stepper.abort(live.number)
+            self._end(live, reason, now)
         self._wake.set()
 
     async def drain(self, timeout_seconds: float) -> None:
@@ -84,12 +110,13 @@ class Engine:
         self.abort_all()
 
     async def run(self) -> None:
-        """Step for ever; cancel the task to stop. A failure ends every request as aborted and is raised."""
+        """Step for ever; cancel the task to stop. A failure ends every request with `error` and is raised."""
         try:
             await self._step_for_ever()
         except Exception:
-            self.dead, self.accepting = True, False
-            self.abort_all()
+            self.accepting = False
+            self.dead.set()
+            self.abort_all("error")
             raise
 
     async def _step_for_ever(self) -> None:
@@ -97,53 +124,62 @@ class Engine:
         due = loop.time()
         while True:
             self._wake.clear()
-            outcome = self._scheduler.step()
-            started = loop.time()
-            self._note_start(outcome, started)
-            if outcome.idle:
-                self._observer.set_gauges(self._scheduler)
+            if self._board.now.engine_dead:
+                raise EngineDied("the engine core was told to die")
+            if self._board.now.hang:
                 await self._wake.wait()
                 due = loop.time()
                 continue
-            due = max(due, started - MAX_LAG_SECONDS) + self._cost.seconds(outcome) / self._speedup
+            step = self._stepper.step()
+            started = loop.time()
+            self._note_start(step, started)
+            if step.idle:
+                self._observer.set_gauges(self._stepper)
+                await self._wake.wait()
+                due = loop.time()
+                continue
+            due = max(due, started - MAX_LAG_SECONDS) + step.seconds * self._board.now.slowdown / self._speedup
             await asyncio.sleep(max(0.0, due - started))
-            self._note_end(outcome, loop.time())
+            self._note_end(step, loop.time())
 
-    def _note_start(self, outcome: StepOutcome, now: float) -> None:
-        self._observer.step_started(outcome, self._prompt_tokens)
-        for admission in outcome.admitted:
-            live = self._live.get(admission.request_id)
+    def _note_start(self, step: StepResult, now: float) -> None:
+        self._observer.step_started(step, self._live)
+        for number, cached_tokens, _resumed in step.admitted:
+            live = self._live.get(number)
             if live is not None and live.scheduled_at is None:
-                live.scheduled_at, live.cached_tokens = now, admission.cached_tokens
-        for request_id in outcome.preempted:
-            live = self._live.get(request_id)
+                live.scheduled_at, live.cached_tokens = now, cached_tokens
+        for number in step.preempted:
+            live = self._live.get(number)
             if live is not None:
                 live.preemptions += 1
                 live.pending_preemptions += 1
 
-    def _note_end(self, outcome: StepOutcome, now: float) -> None:
-        receivers = [live for request_id in outcome.tokens if (live := self._live.get(request_id)) is not None]
-        self._observer.step_ended(receivers, now, self._scheduler)
+    def _note_end(self, step: StepResult, now: float) -> None:
+        receivers = [live for number in step.tokens if (live := self._live.get(number)) is not None]
+        self._observer.step_ended(receivers, now, self._stepper)
         for live in receivers:
             live.tokens += 1
             live.last_token_at = now
             if live.first_token_at is None:
                 live.first_token_at = now
-        for finished in outcome.finished:
-            ended = self._live.get(finished.request_id)
+        for number, reason in step.finished:
+            ended = self._live.get(number)
             if ended is not None:
-                self._end(ended, finished.reason, now)
+                self._end(ended, reason, now)
         for live in receivers:
             live.notify()
 
     def _end(self, live: LiveRequest, reason: EndReason, now: float) -> None:
         live.end = reason
-        self._observer.finished(live, reason, now)
-        self._forget(live.request_id)
+        if reason != "error":
+            self._observer.finished(live, reason, now)
+        self._forget(live)
         live.notify()
 
-    def _forget(self, request_id: str) -> None:
-        del self._live[request_id]
-        del self._prompt_tokens[request_id]
+    def _forget(self, live: LiveRequest) -> None:
+        share = self._board.now.leak_share
+        if share and self._draws.random() < share:
+            self._stepper.lose_blocks(-(-(live.prompt_tokens + live.tokens) // self._block_size))
+        del self._live[live.number]
         if not self._live:
             self._empty.set()

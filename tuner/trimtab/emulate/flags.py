@@ -11,19 +11,21 @@ import argparse
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NoReturn
 
 import yaml
 
-from trimtab.emulate.contract import SchedulerLimits
 from trimtab.emulate.flag_table import ALIASES, IGNORED_LIST_FLAGS, IGNORED_SWITCHES, IGNORED_VALUE_FLAGS
 from trimtab.errors import TrimtabError
+from trimtab.simulate.config import EngineConfig
 
 #: KV blocks of a made-up GPU, per unit of gpu_memory_utilization: 0.92 gives 2000 blocks of 16 tokens
 KV_TOKENS_PER_UTILIZATION = 34_783
 DEFAULT_MAX_MODEL_LEN = 4096
+#: vLLM's for an API server on a GPU below 70 GiB
+DEFAULT_MAX_NUM_SEQS, DEFAULT_MAX_NUM_BATCHED_TOKENS = 256, 2048
 DEFAULT_UTILIZATION = 0.92
 SUFFIXES = {"k": 1000, "K": 1024, "m": 10**6, "M": 2**20, "g": 10**9, "G": 2**30}
 
@@ -42,14 +44,14 @@ class ServerFlags:
     served_model_names: tuple[str, ...]
     host: str
     port: int
-    limits: SchedulerLimits
+    limits: EngineConfig
     max_new_tokens: int | None = None
     shutdown_timeout_seconds: float = 0.0
     log_stats: bool = True
     gpu_memory_utilization: float = DEFAULT_UTILIZATION
     num_gpu_blocks_override: int | None = None
-    max_num_queued_reqs: int | None = None
-    max_num_queued_tokens: int | None = None
+    #: import paths of --middleware, in the order given
+    middleware: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     values: dict[str, Any] = field(default_factory=dict)
 
@@ -76,17 +78,21 @@ def _build_parser() -> argparse.ArgumentParser:
     add("--served-model-name", nargs="+")
     add("--host", default="0.0.0.0")
     add("--port", type=int, default=8000)
-    for name in ("max-num-seqs", "block-size", "num-gpu-blocks-override", "max-num-active-seqs", "max-num-queued-reqs",
+    for name in ("block-size", "num-gpu-blocks-override", "max-num-active-seqs", "max-num-queued-reqs",
                  "max-num-queued-tokens", "long-prefill-token-threshold"):  # fmt: skip
         add(f"--{name}", type=_positive_int)
-    for name in ("max-num-batched-tokens", "max-model-len"):
-        add(f"--{name}", type=_human_int)
+    add("--max-num-seqs", type=_positive_int, default=DEFAULT_MAX_NUM_SEQS)
+    add("--max-num-batched-tokens", type=_human_int, default=DEFAULT_MAX_NUM_BATCHED_TOKENS)
+    add("--max-model-len", type=_human_int, default=DEFAULT_MAX_MODEL_LEN)
     add("--watermark", type=float, default=0.0)
     add("--gpu-memory-utilization", type=float, default=DEFAULT_UTILIZATION)
     add("--shutdown-timeout", type=float, default=0.0)
     add("--override-generation-config", type=_json_object, default={})
+    add("--middleware", action="append", default=[])
+    add("--scheduling-policy", choices=("fcfs", "priority"), default="fcfs")
     for name, default in (("enable-prefix-caching", True), ("enable-chunked-prefill", True),
-                          ("scheduler-reserve-full-isl", True), ("disable-log-stats", False)):  # fmt: skip
+                          ("scheduler-reserve-full-isl", True), ("disable-log-stats", False),
+                          ("async-scheduling", True)):  # fmt: skip
         add(f"--{name}", action=argparse.BooleanOptionalAction, default=default)
     short = {long: alias for alias, long in ALIASES.items()}
 
@@ -203,20 +209,24 @@ def _to_flags(namespace: argparse.Namespace, parser: argparse.ArgumentParser) ->
         parser.error("a model is needed: `serve MODEL` or `--model MODEL`")
     block_size = namespace.block_size or 16
     by_memory = int(KV_TOKENS_PER_UTILIZATION * namespace.gpu_memory_utilization) // block_size
-    limits = SchedulerLimits(
-        max_num_seqs=namespace.max_num_seqs or 256,
-        max_num_batched_tokens=namespace.max_num_batched_tokens or 2048,
+    _check_combination(namespace, by_memory, block_size)
+    limits = EngineConfig(
         num_gpu_blocks=namespace.num_gpu_blocks_override or by_memory,
+        max_num_seqs=namespace.max_num_seqs,
+        max_num_batched_tokens=namespace.max_num_batched_tokens,
         block_size=block_size,
-        max_model_len=namespace.max_model_len or DEFAULT_MAX_MODEL_LEN,
+        max_model_len=namespace.max_model_len,
         enable_prefix_caching=namespace.enable_prefix_caching,
         watermark=namespace.watermark,
         max_num_active_seqs=namespace.max_num_active_seqs,
         reserve_full_prompt=namespace.scheduler_reserve_full_isl,
         enable_chunked_prefill=namespace.enable_chunked_prefill,
         long_prefill_token_threshold=namespace.long_prefill_token_threshold or 0,
+        policy=namespace.scheduling_policy,
+        async_scheduling=namespace.async_scheduling,
+        max_num_queued_reqs=namespace.max_num_queued_reqs,
+        max_num_queued_tokens=namespace.max_num_queued_tokens,
     )
-    _check_combination(limits, namespace)
     values = vars(namespace)
     known = {name.replace("-", "_") for name in (*IGNORED_VALUE_FLAGS, *IGNORED_LIST_FLAGS, *IGNORED_SWITCHES)}
     return ServerFlags(
@@ -230,16 +240,15 @@ def _to_flags(namespace: argparse.Namespace, parser: argparse.ArgumentParser) ->
         log_stats=not namespace.disable_log_stats,
         gpu_memory_utilization=namespace.gpu_memory_utilization,
         num_gpu_blocks_override=namespace.num_gpu_blocks_override,
-        max_num_queued_reqs=namespace.max_num_queued_reqs,
-        max_num_queued_tokens=namespace.max_num_queued_tokens,
+        middleware=tuple(namespace.middleware),
         ignored=tuple(sorted(name for name in values if name in known)),
         values=_effective_values(values, limits),
     )
 
 
-def _effective_values(values: dict[str, Any], limits: SchedulerLimits) -> dict[str, Any]:
+def _effective_values(values: dict[str, Any], limits: EngineConfig) -> dict[str, Any]:
     """Flag values with defaults filled in, for EMULATE_CRASH_IF."""
-    filled = {name: getattr(limits, name) for name in SchedulerLimits.__dataclass_fields__}
+    filled = {field.name: getattr(limits, field.name) for field in fields(EngineConfig)}
     return {**values, **filled, "max_num_active_seqs": limits.active_limit}
 
 
@@ -253,25 +262,26 @@ def _max_new_tokens(generation_config: dict[str, Any]) -> int | None:
     return value
 
 
-def _check_combination(limits: SchedulerLimits, namespace: argparse.Namespace) -> None:
-    batched, seqs, length = limits.max_num_batched_tokens, limits.max_num_seqs, limits.max_model_len
+def _check_combination(given: argparse.Namespace, by_memory: int, block_size: int) -> None:
+    """StartupError for what vLLM's own configuration refuses, in its words."""
+    batched, seqs, length = given.max_num_batched_tokens, given.max_num_seqs, given.max_model_len
     if batched < seqs:
         _refuse(f"max_num_batched_tokens ({batched}) must be greater than or equal to max_num_seqs ({seqs}).")
-    if not limits.enable_chunked_prefill and batched < length:
+    if not given.enable_chunked_prefill and batched < length:
         _refuse(f"max_num_batched_tokens ({batched}) is smaller than max_model_len ({length}) without chunked prefill.")
-    if limits.max_num_active_seqs is not None and limits.max_num_active_seqs > seqs:
-        _refuse(f"max_num_active_seqs ({limits.max_num_active_seqs}) must not be above max_num_seqs ({seqs}).")
-    if not 0 < namespace.gpu_memory_utilization <= 1:
-        _refuse(f"GPU memory utilization must be in (0, 1]. Got {namespace.gpu_memory_utilization}.")
-    if not 0 <= limits.watermark < 1:
-        _refuse(f"watermark must be in [0, 1). Got {limits.watermark}.")
-    if namespace.num_gpu_blocks_override is None and limits.kv_cache_size_tokens < length:
+    if given.max_num_active_seqs is not None and given.max_num_active_seqs > seqs:
+        _refuse(f"max_num_active_seqs ({given.max_num_active_seqs}) must not be above max_num_seqs ({seqs}).")
+    if not 0 < given.gpu_memory_utilization <= 1:
+        _refuse(f"GPU memory utilization must be in (0, 1]. Got {given.gpu_memory_utilization}.")
+    if not 0 <= given.watermark < 1:
+        _refuse(f"watermark must be in [0, 1). Got {given.watermark}.")
+    if given.num_gpu_blocks_override is None and by_memory * block_size < length:
         _refuse(
             f"To serve at least one request with the models's max seq len ({length}), more KV cache memory is "
-            f"needed than available ({limits.kv_cache_size_tokens} tokens). Try increasing "
+            f"needed than available ({by_memory * block_size} tokens). Try increasing "
             "`gpu_memory_utilization` or decreasing `max_model_len` when initializing the engine."
         )
-    if limits.num_gpu_blocks < 2:
+    if (given.num_gpu_blocks_override or by_memory) < 2:
         _refuse("num_gpu_blocks must be at least 2: one block is reserved.")
 
 

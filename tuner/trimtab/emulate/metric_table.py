@@ -79,7 +79,8 @@ def token_buckets(max_model_len: int) -> tuple[float, ...]:
 def cache_config_labels(flags: ServerFlags) -> dict[str, str]:
     """Labels of cache_config_info; what the emulator does not model has vLLM's default."""
     limits = flags.limits
-    concurrency = limits.kv_cache_size_tokens / limits.max_model_len
+    size = limits.num_gpu_blocks * limits.block_size
+    concurrency = size / limits.max_model_len
     return {
         "_block_size_resolved": "True",
         "block_size": str(limits.block_size),
@@ -96,7 +97,7 @@ def cache_config_labels(flags: ServerFlags) -> dict[str, str]:
         "kv_cache_layout": "None",
         "kv_cache_max_concurrency": str(concurrency),
         "kv_cache_memory_bytes": "None",
-        "kv_cache_size_tokens": str(limits.kv_cache_size_tokens),
+        "kv_cache_size_tokens": str(size),
         "kv_offloading_backend": "native",
         "kv_offloading_size": "None",
         "kv_sharing_fast_prefill": "False",

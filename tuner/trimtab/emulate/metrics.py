@@ -6,9 +6,11 @@ next token comes; tokens computed again appear in no token counter; `iteration_t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from trimtab.emulate.contract import StepOutcome, StepScheduler
 from trimtab.emulate.flags import ServerFlags
 from trimtab.emulate.live import EndReason, LiveRequest
 from trimtab.emulate.metric_table import (
@@ -18,6 +20,9 @@ from trimtab.emulate.metric_table import (
     cache_config_labels,
     token_buckets,
 )
+
+if TYPE_CHECKING:  # at run time it comes with the compiled code, after the flags were read
+    from trimtab.simulate.stepper import Stepper, StepResult
 
 FINISHED_REASONS = ("stop", "length", "abort", "error", "repetition")
 
@@ -39,15 +44,15 @@ class EngineMetrics:
 
     # --- observing ----------------------------------------------------------------------------------------------------
 
-    def step_started(self, outcome: StepOutcome, prompt_tokens: dict[str, int]) -> None:
+    def step_started(self, step: StepResult, live: Mapping[int, LiveRequest]) -> None:
         """Prefix-cache counters, which vLLM counts at admission; resumed requests are left out as vLLM does."""
-        for admission in outcome.admitted:
-            if not admission.resumed and admission.request_id in prompt_tokens:
-                self._counters["prefix_cache_queries"].inc(prompt_tokens[admission.request_id])
-                self._counters["prefix_cache_hits"].inc(admission.cached_tokens)
-                self._cached_device.inc(admission.cached_tokens)
+        for number, cached_tokens, resumed in step.admitted:
+            if not resumed and number in live:
+                self._counters["prefix_cache_queries"].inc(live[number].prompt_tokens)
+                self._counters["prefix_cache_hits"].inc(cached_tokens)
+                self._cached_device.inc(cached_tokens)
 
-    def step_ended(self, receivers: list[LiveRequest], now: float, scheduler: StepScheduler) -> None:
+    def step_ended(self, receivers: list[LiveRequest], now: float, stepper: Stepper) -> None:
         """Token counters and latencies for the requests that got a token; `last_token_at` is still the token before."""
         computed_prompt_tokens = 0
         for live in receivers:
@@ -61,13 +66,13 @@ class EngineMetrics:
         if receivers:
             self._counters["generation_tokens"].inc(len(receivers))
             self._histograms["iteration_tokens_total"].observe(computed_prompt_tokens + len(receivers))
-        self.set_gauges(scheduler)
+        self.set_gauges(stepper)
 
-    def set_gauges(self, scheduler: StepScheduler) -> None:
-        self._running.set(scheduler.running_count)
-        self._waiting.set(scheduler.waiting_count)
-        self._waiting_capacity.set(scheduler.waiting_count)
-        self._usage.set(scheduler.kv_usage)
+    def set_gauges(self, stepper: Stepper) -> None:
+        self._running.set(stepper.running_count)
+        self._waiting.set(stepper.waiting_count)
+        self._waiting_capacity.set(stepper.waiting_count)
+        self._usage.set(stepper.kv_usage)
 
     def finished(self, live: LiveRequest, reason: EndReason, now: float) -> None:
         """One finished request, aborts by the engine included. Never call it for a client that went away."""

@@ -8,17 +8,20 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
-from aiohttp import web
+from prometheus_client import REGISTRY
 
 from trimtab.emulate.environment import Emulation, read_emulation
 from trimtab.emulate.flags import ServerFlags, StartupError, parse_flags
+from trimtab.emulate.hosting import WebServer, bound_socket, load_middleware
 from trimtab.emulate.server import EmulatedServer
 
-#: how long cleanup waits for handlers to write their last bytes after the engine has ended every request
-CLOSE_SECONDS = 2.0
-#: vLLM's VLLM_HTTP_TIMEOUT_KEEP_ALIVE
-KEEP_ALIVE_SECONDS = 5.0
+if TYPE_CHECKING:
+    from trimtab.simulate.stepper import Stepper
+
+#: vLLM looks for a dead engine this often (VLLM_WATCHDOG_TIME_S), then its server ends
+WATCHDOG_SECONDS: Final = 5.0
 
 
 def serve(args: Sequence[str], environ: Mapping[str, str] | None = None) -> None:
@@ -37,33 +40,42 @@ async def _live(flags: ServerFlags, emulation: Emulation) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    if await _load(flags, emulation, stop):
-        return
-    server = EmulatedServer(flags, emulation)
-    runner = web.AppRunner(
-        server.app,
-        keepalive_timeout=KEEP_ALIVE_SECONDS,
-        handler_cancellation=True,
-        access_log=None,
-        shutdown_timeout=CLOSE_SECONDS,
-        handle_signals=False,
-    )
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, flags.host, flags.port, backlog=1024).start()
-        _log("INFO", f"Starting vLLM API server on http://{flags.host}:{flags.port}")
-        await stop.wait()
-        _log("INFO", f"Shutting down, draining for up to {flags.shutdown_timeout_seconds:g} s")
-        await server.engine.drain(flags.shutdown_timeout_seconds)
-    finally:
-        await runner.cleanup()
+    with contextlib.closing(bound_socket(flags.host, flags.port)) as sock:
+        stepper = await _load(flags, emulation, stop)
+        if stepper is None:
+            return
+        middleware = () if emulation.ignore_middleware else load_middleware(flags.middleware)
+        emulated = EmulatedServer(flags, emulation, stepper, registry=REGISTRY, middleware=middleware)
+        server = WebServer(emulated.app)
+        _log("INFO", f"Starting vLLM server on http://{flags.host}:{flags.port}")
+        serving = asyncio.create_task(server.serve(sockets=[sock]))
+        ends = [asyncio.create_task(stop.wait()), asyncio.create_task(_watchdog(emulated)), serving]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        if stop.is_set():
+            _log("INFO", f"Shutting down, draining for up to {flags.shutdown_timeout_seconds:g} s")
+            await emulated.engine.drain(flags.shutdown_timeout_seconds)
+        server.should_exit = True
+        await serving
 
 
-async def _load(flags: ServerFlags, emulation: Emulation, stop: asyncio.Event) -> bool:
-    """Take the load time. True when told to stop meanwhile."""
+async def _watchdog(emulated: EmulatedServer) -> None:
+    await emulated.engine.dead.wait()
+    await asyncio.sleep(WATCHDOG_SECONDS)
+    _log("ERROR", "EngineCore encountered an issue. See stack trace (above) for the root cause.")
+
+
+async def _load(flags: ServerFlags, emulation: Emulation, stop: asyncio.Event) -> Stepper | None:
+    """Take the load time; the compiled scheduler is loaded meanwhile. None when told to stop."""
     _log("INFO", f"Loading {flags.model} for {emulation.start_seconds:g} s")
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(stop.wait(), emulation.start_seconds)
+    ready_at = asyncio.get_running_loop().time() + emulation.start_seconds
+    loading = asyncio.create_task(asyncio.to_thread(_warm_stepper, flags, emulation))
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait([loading, stopping], return_when=asyncio.FIRST_COMPLETED)
+        left = ready_at - asyncio.get_running_loop().time()
+        await asyncio.wait([stopping], timeout=max(0.0, left))
+    finally:
+        stopping.cancel()
     rule = emulation.crash_if
     if rule is not None and rule.holds(flags.values):
         raise StartupError(
@@ -71,7 +83,15 @@ async def _load(flags: ServerFlags, emulation: Emulation, stop: asyncio.Event) -
             f"1.12 GiB is free. (emulated: {rule.flag} {rule.operator} {rule.limit})",
             hint="Lower max_num_seqs, max_num_batched_tokens or gpu_memory_utilization.",
         )
-    return stop.is_set()
+    return None if stop.is_set() else await loading
+
+
+def _warm_stepper(flags: ServerFlags, emulation: Emulation) -> Stepper:
+    """An empty scheduler whose code is in memory. Its import is what takes time: half a second, cached."""
+    from trimtab.simulate.stepper import Stepper
+
+    Stepper(flags.limits, emulation.times).step()
+    return Stepper(flags.limits, emulation.times)
 
 
 def _log(level: str, message: str) -> None:

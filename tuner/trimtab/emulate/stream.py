@@ -84,6 +84,11 @@ class EventWriter:
             parts.append(before + text + self._last % end.encode())
         return b"".join(parts)
 
+    @staticmethod
+    def failed(error: dict[str, Any]) -> bytes:
+        """What a stream ends with when the engine died under it."""
+        return b"data: " + json.dumps(error, separators=(",", ":")).encode() + b"\n\n" + DONE
+
     def closing(self, prompt_tokens: int, tokens: int) -> bytes:
         """The usage event if it was asked for, and the end mark."""
         if not self._generation.include_usage:
@@ -115,5 +120,5 @@ def whole_answer(generation: Generation, request_id: str, created: int, tokens: 
         "created": created,
         "model": generation.model,
         "choices": [choice],
-        "usage": usage(generation.prompt.length_tokens, tokens),
+        "usage": usage(len(generation.prompt), tokens),
     }

@@ -1,4 +1,4 @@
-"""The border between a scheduler model and what drives it (virtual time, the server). A new model keeps this.
+"""The border between the reference scheduler and the virtual time that drives it.
 
 Everything is counted in tokens, KV blocks and steps; no seconds appear here.
 """

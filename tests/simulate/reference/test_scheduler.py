@@ -1,4 +1,4 @@
-"""The scheduler model: what must hold in every step, whatever comes in."""
+"""The reference scheduler: what must hold in every step, whatever comes in."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.simulate.reference.contract import Prompt, Request, SchedulerLimits
+from tests.simulate.reference.scheduler import Scheduler
 
-from trimtab.emulate.contract import Prompt, Request, SchedulerLimits
-from trimtab.emulate.scheduler import Scheduler
 from trimtab.errors import InputError
 
 

