@@ -2,6 +2,7 @@
 
 import os
 
+import pytest
 from hypothesis import settings
 
 pytest_plugins = ["cluster_fixtures", "real_vllm"]
@@ -10,3 +11,12 @@ pytest_plugins = ["cluster_fixtures", "real_vllm"]
 # the same examples each time, so that what lands fails for its own faults; TRIMTAB_EXPLORE=1 draws new ones
 settings.register_profile("trimtab", deadline=None, derandomize=not os.environ.get("TRIMTAB_EXPLORE"))
 settings.load_profile("trimtab")
+
+
+@pytest.fixture(scope="session")
+def compiled_scheduler() -> None:
+    """The simulator's machine code is cached: the emulators that a test starts need not compile it (15 s each)."""
+    from trimtab.simulate.config import EngineConfig, StepTimes
+    from trimtab.simulate.stepper import Stepper
+
+    Stepper(EngineConfig(num_gpu_blocks=2), StepTimes()).step()

@@ -35,6 +35,14 @@ class Running:
         samples = await self.metrics()
         return sum(value for key, value in samples.items() if key.partition("{")[0] == name and label in key)
 
+    async def in_flight(self, count: int) -> None:
+        """Until the engine has so many requests."""
+        for _ in range(500):
+            if self.server.engine.unfinished_count == count:
+                return
+            await asyncio.sleep(0.01)
+        raise AssertionError(f"{self.server.engine.unfinished_count} in flight, not {count}")
+
 
 Start = Callable[..., Awaitable[Running]]
 

@@ -165,7 +165,6 @@ async def test_a_disconnect_frees_blocks_and_is_counted_only_as_generated_tokens
     start: Start, streaming: bool
 ) -> None:
     running = await start(speedup=5)
-    engine = running.server.engine
     body = {"prompt": PROMPT, "max_tokens": 2000, "ignore_eos": True, "stream": streaming}
     if streaming:
         response = await running.http.post("/v1/completions", json=body)
@@ -175,7 +174,7 @@ async def test_a_disconnect_frees_blocks_and_is_counted_only_as_generated_tokens
         task = asyncio.create_task(running.http.post("/v1/completions", json=body))
         await asyncio.sleep(0.1)
         task.cancel()
-    await settle(lambda: engine.unfinished_count == 0)
+    await running.in_flight(0)
     await settle(lambda: running.server.engine.kv_usage == 0)
     assert await running.total("vllm:generation_tokens_total") > 0
     for silent in ("request_success_total", "request_params_n_count", "request_generation_tokens_count",
@@ -225,7 +224,7 @@ async def test_a_share_of_requests_fails_when_told_so(start: Start) -> None:
 async def test_a_full_queue_answers_503(start: Start) -> None:
     running = await start("--max-num-queued-reqs", "1", speedup=5)
     first = asyncio.create_task(complete(running, vllm_xargs=planned(16)))
-    await settle(lambda: running.server.engine.unfinished_count == 1)
+    await running.in_flight(1)
     assert (await complete(running))[0] == 503
     assert (await first)[0] == 200
     assert await running.total("vllm:admission_rejections_total", "max_num_queued_reqs") == 1
@@ -234,7 +233,7 @@ async def test_a_full_queue_answers_503(start: Start) -> None:
 async def test_draining_finishes_what_is_in_flight_and_refuses_the_rest(start: Start) -> None:
     running = await start(speedup=10)
     flight = asyncio.create_task(complete(running, vllm_xargs=planned(16)))
-    await settle(lambda: running.server.engine.unfinished_count == 1)
+    await running.in_flight(1)
     drain = asyncio.create_task(running.server.engine.drain(5))
     await asyncio.sleep(0)
     status, answer = await complete(running)
@@ -250,7 +249,7 @@ async def test_without_time_to_drain_requests_end_as_aborted_with_status_200(
     running = await start(speedup=1)
     body = {"prompt": PROMPT, "max_tokens": 500, "ignore_eos": True}
     events = asyncio.create_task(stream(running, "/v1/completions", body))
-    await settle(lambda: running.server.engine.unfinished_count == 1)
+    await running.in_flight(1)
     await running.server.engine.drain(drain_seconds)
     assert (await events)[-1]["choices"][0]["finish_reason"] == "abort"
     assert await running.total("vllm:request_success_total", "abort") == 1

@@ -54,7 +54,7 @@ def short_spec(monkeypatch: pytest.MonkeyPatch) -> Callable[..., TunerSpec]:
 
 
 @pytest.fixture
-def session_options(tmp_path: Path) -> Callable[[TunerSpec], SessionOptions]:
+def session_options(tmp_path: Path, compiled_scheduler: None) -> Callable[[TunerSpec], SessionOptions]:
     def made(spec: TunerSpec) -> SessionOptions:
         environ = {**ENVIRONMENT, "PYTHONPATH": os.pathsep.join(sys.path)}
         return SessionOptions(
@@ -90,7 +90,7 @@ class TuneProcess:
 
 
 @pytest.fixture
-def tune_process(tmp_path: Path) -> Iterator[Callable[[], TuneProcess]]:
+def tune_process(tmp_path: Path, compiled_scheduler: None) -> Iterator[Callable[[], TuneProcess]]:
     """`tune_process()` starts one; all share a state file."""
     made: list[TuneProcess] = []
 

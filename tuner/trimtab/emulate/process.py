@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: vLLM looks for a dead engine this often (VLLM_WATCHDOG_TIME_S), then its server ends
 WATCHDOG_SECONDS: Final = 5.0
+#: cached machine code is loaded within a second; what takes longer is compiled (15 s)
+LONG_START_SECONDS: Final = 3.0
 
 
 def serve(args: Sequence[str], environ: Mapping[str, str] | None = None) -> None:
@@ -70,10 +72,13 @@ async def _load(flags: ServerFlags, emulation: Emulation, stop: asyncio.Event) -
     ready_at = asyncio.get_running_loop().time() + emulation.start_seconds
     loading = asyncio.create_task(asyncio.to_thread(_warm_stepper, flags, emulation))
     stopping = asyncio.create_task(stop.wait())
+    ends = [loading, stopping]
     try:
-        await asyncio.wait([loading, stopping], return_when=asyncio.FIRST_COMPLETED)
-        left = ready_at - asyncio.get_running_loop().time()
-        await asyncio.wait([stopping], timeout=max(0.0, left))
+        done, _ = await asyncio.wait(ends, timeout=LONG_START_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        if not done:
+            _log("INFO", "Compiling the scheduler; the next start finds it in the cache")
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([stopping], timeout=max(0.0, ready_at - asyncio.get_running_loop().time()))
     finally:
         stopping.cancel()
     rule = emulation.crash_if
