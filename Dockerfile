@@ -15,7 +15,7 @@ COPY operator /src/operator
 COPY tuner /src/tuner
 RUN pip wheel -q --no-deps --no-build-isolation -w /wheels /src
 
-FROM ${BASE}
+FROM ${BASE} AS packages
 COPY --from=requirements /requirements.txt /opt/trimtab/
 COPY constraints.txt /opt/trimtab/
 # Compiled here, once: with a read-only root no .pyc could be written later. The packages' own tests are a fifth of their size.
@@ -23,16 +23,29 @@ RUN pip install --no-cache-dir --no-compile --root-user-action=ignore -r /opt/tr
  && site=$(python -c "import kopf, os; print(os.path.dirname(os.path.dirname(kopf.__file__)))") \
  && find "$site" -type d \( -name tests -o -name test \) -prune -exec rm -rf {} + \
  && { python -m compileall -q -j 0 "$site" "$(python -c "import sysconfig; print(sysconfig.get_path('stdlib'))")" >/dev/null || true; } \
- && python -c "import aiohttp, kopf, kubernetes, numpy, optuna, prometheus_api_client, prometheus_client, psycopg, pydantic, rich, scipy.stats, typer, yaml" \
+ && python -c "import aiohttp, kopf, kubernetes, numba, numpy, optuna, prometheus_api_client, prometheus_client, psycopg, pydantic, rich, scipy.stats, starlette, typer, uvicorn, yaml" \
  && mkdir -p /opt/emulate/bin \
  && printf '#!/bin/sh\n# So that manifests for a real vLLM run the emulator unchanged.\nexec trimtab emulate "$@"\n' > /opt/emulate/bin/vllm \
  && chmod 755 /opt/emulate/bin/vllm
+# The same machine code on every processor of the architecture, here and when it runs: numba looks for its own by processor.
+ENV NUMBA_CPU_NAME=generic
+
+# The simulator's machine code (15 s), made anew only when the simulator changes. The sources lie where they will be installed.
+FROM packages AS machine-code
+COPY tuner/trimtab/__init__.py tuner/trimtab/errors.py /src/trimtab/
+COPY tuner/trimtab/simulate /src/trimtab/simulate
+RUN cp -r /src/trimtab "$(python -c "import sysconfig; print(sysconfig.get_path('purelib'))")" \
+ && XDG_CACHE_HOME=/compiled python -m trimtab.simulate.precompile \
+ && chmod -R a+rX /compiled
+
+FROM packages
+COPY --from=machine-code /compiled/trimtab /opt/trimtab/compiled
 # From here on, what a change of the source costs: seconds.
 # COPY and not `RUN --mount=from=wheel`: buildah 1.28 takes the latter from its cache even when the wheel has changed.
 COPY --from=wheel /wheels /opt/trimtab/wheels
 RUN pip install --no-cache-dir --no-deps --root-user-action=ignore /opt/trimtab/wheels/*.whl && rm -r /opt/trimtab/wheels
 # /tmp is the only place that libraries may write to.
-ENV HOME=/tmp MPLCONFIGDIR=/tmp PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+ENV HOME=/tmp MPLCONFIGDIR=/tmp TRIMTAB_COMPILED=/opt/trimtab/compiled PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 USER 65532:65532
 WORKDIR /tmp
 ENTRYPOINT ["trimtab"]

@@ -16,7 +16,6 @@ settings.load_profile("trimtab")
 @pytest.fixture(scope="session")
 def compiled_scheduler() -> None:
     """The simulator's machine code is cached: the emulators that a test starts need not compile it (15 s each)."""
-    from trimtab.simulate.config import EngineConfig, StepTimes
-    from trimtab.simulate.stepper import Stepper
+    from trimtab.simulate.precompile import precompile
 
-    Stepper(EngineConfig(num_gpu_blocks=2), StepTimes()).step()
+    precompile()

@@ -1,0 +1,24 @@
+"""`python -m trimtab.simulate.precompile`: compile what the simulator and the emulator run, into the cache.
+
+For images, whose root is read-only later. The machine code is for any processor of the architecture when
+NUMBA_CPU_NAME=generic is set here and later, else for this one.
+"""
+
+from __future__ import annotations
+
+from trimtab.simulate.compiled import cache_folder
+from trimtab.simulate.config import EngineConfig, StepTimes
+from trimtab.simulate.simulator import simulate
+from trimtab.simulate.stepper import Stepper
+from trimtab.simulate.workload import Workload
+
+
+def precompile() -> None:
+    """Call each entry of the compiled code once."""
+    Stepper(EngineConfig(num_gpu_blocks=2), StepTimes()).step()
+    simulate(Workload.of([0.0], [1], [1]), EngineConfig(num_gpu_blocks=2), StepTimes())
+
+
+if __name__ == "__main__":
+    precompile()
+    print(cache_folder())
