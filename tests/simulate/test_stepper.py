@@ -8,19 +8,15 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as hs
+from tests.simulate.random_loads import TIMES, configs, loads
 
 from trimtab.errors import InputError
 from trimtab.simulate import state as st
 from trimtab.simulate import stepper as module
-from trimtab.simulate.config import EngineConfig, StepTimes
+from trimtab.simulate.config import EngineConfig
 from trimtab.simulate.simulator import simulate
-from trimtab.simulate.state import I32
 from trimtab.simulate.stepper import Stepper, StepResult
 from trimtab.simulate.workload import Workload
-
-TIMES = StepTimes(fixed=0.011, per_prefill_token=0.00023, per_decode_seq=0.0007, per_kv_token=3e-7)
-BLOCK = 16
 
 
 @dataclass
@@ -53,7 +49,7 @@ def drive(load: Workload, config: EngineConfig) -> tuple[list[Seen], Stepper]:
             shared = load.chunk_ids[load.chunk_start[arrived] : load.chunk_start[arrived + 1]].tolist()
             number = stepper.add(
                 int(load.prompt[arrived]), int(load.output[arrived]), int(load.max_tokens[arrived]),
-                priority=int(load.priority[arrived]), prefix=[s * 10**12 for s in shared],
+                priority=int(load.priority[arrived]), prefix=shared,
             )  # fmt: skip
             assert number == arrived
             arrived += 1
@@ -88,44 +84,8 @@ def take(result: StepResult, seen: list[Seen], now: float) -> Iterator[int]:
             yield number
 
 
-def whole(rng: np.random.Generator, low: int, high: int, n: int) -> I32:
-    return rng.integers(low, high, n, dtype=np.int32)
-
-
-@hs.composite
-def loads(draw: hs.DrawFn) -> Workload:
-    rng = np.random.default_rng(draw(hs.integers(0, 2**32)))
-    n = draw(hs.integers(1, 80))
-    shared = whole(rng, 0, 5, n) * draw(hs.integers(0, 1))
-    prompt = whole(rng, 1, 150, n) + shared * BLOCK
-    return Workload.of(
-        np.cumsum(rng.exponential(draw(hs.sampled_from([0.001, 0.02, 0.2])), n)),
-        prompt,
-        whole(rng, 1, 120, n),
-        max_tokens=whole(rng, 1, 150, n),
-        cancel_tokens=whole(rng, 0, 2, n) * whole(rng, 0, 50, n),
-        priority=whole(rng, 0, 3, n),
-        chunks=[[int(k) for k in range(s)] for s in shared],
-        chunk_tokens=[BLOCK] * n,
-    )
-
-
-configs = hs.builds(
-    EngineConfig,
-    num_gpu_blocks=hs.integers(25, 80),
-    max_num_seqs=hs.integers(1, 16),
-    max_num_batched_tokens=hs.sampled_from([32, 128, 512]),
-    block_size=hs.just(BLOCK),
-    enable_prefix_caching=hs.booleans(),
-    watermark=hs.sampled_from([0.0, 0.05]),
-    long_prefill_token_threshold=hs.sampled_from([0, 40]),
-    policy=hs.sampled_from(["fcfs", "priority"]),
-    async_scheduling=hs.booleans(),
-)
-
-
 @settings(max_examples=60)
-@given(loads(), configs)
+@given(loads(timers=False), configs(max_num_queued_reqs=None, max_num_queued_tokens=None, abort_delay_seconds=0.0))
 def test_step_by_step_is_the_same_as_in_one_go(load: Workload, config: EngineConfig) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "FIRST_ROOM", 4)
@@ -158,6 +118,18 @@ def test_memory_follows_what_is_live(little_room: None, policy: str) -> None:
     assert len(sizes) == 1
     stepper.abort(old)
     assert old in stepper.step().aborted
+
+
+def test_an_abort_during_a_step_comes_before_its_tokens() -> None:
+    config = EngineConfig(50, async_scheduling=False)
+    for during in (False, True):
+        stepper = Stepper(config, TIMES)
+        number = stepper.add(8, 5, 5)
+        assert stepper.step().tokens == [number]
+        stepper.abort(number, during_step=during)
+        result = stepper.step()
+        assert (result.tokens, result.aborted, bool(result.scheduled)) == ([], [number], during)
+        assert stepper.unfinished_count == 0 and stepper.num_free_blocks == 49
 
 
 @pytest.mark.parametrize("caching", [False, True])

@@ -134,10 +134,16 @@ class StepScheduler(Protocol):
         """Queue a request. InputError when its id is in use or its numbers make no sense."""
 
     def abort(self, request_id: str) -> None:
-        """Drop a request at the start of the next step. Unknown or finished ids are ignored, as vLLM does."""
+        """Drop a request at the start of the next step or before its tokens, what comes first. Unknown or finished ids are ignored, as vLLM does."""
 
     def step(self) -> StepOutcome:
-        """Advance by one engine step."""
+        """Advance by one engine step: `plan` and `deliver`."""
+
+    def plan(self) -> StepOutcome:
+        """Decide on a batch."""
+
+    def deliver(self, outcome: StepOutcome) -> None:
+        """Hand out its tokens."""
 
     @property
     def running_count(self) -> int: ...

@@ -62,6 +62,7 @@ class Scheduler:
         self._sequences: dict[str, _Sequence] = {}
         self._aborts: list[str] = []
         self._budget = 0
+        self._ready: list[_Sequence] = []
 
     @property
     def running_count(self) -> int:
@@ -94,16 +95,27 @@ class Scheduler:
             self._aborts.append(request_id)
 
     def step(self) -> StepOutcome:
+        outcome = self.plan()
+        self.deliver(outcome)
+        return outcome
+
+    def plan(self) -> StepOutcome:
+        """Decide on a batch; its tokens come with `deliver`."""
         outcome = StepOutcome([], [], [], [], [])
         if self._aborts:
             self._apply_aborts(outcome)
         self._budget = self.limits.max_num_batched_tokens
-        ready: list[_Sequence] = []
+        ready = self._ready = []
         self._schedule_running(outcome, ready)
         if self._waiting and not outcome.preempted:
             self._admit_waiting(outcome, ready)
-        self._emit_tokens(outcome, ready)
         return outcome
+
+    def deliver(self, outcome: StepOutcome) -> None:
+        """The batch was computed. Who was aborted meanwhile gets no token."""
+        if self._aborts:
+            self._apply_aborts(outcome)
+        self._emit_tokens(outcome, [sequence for sequence in self._ready if sequence.request_id in self._sequences])
 
     # --- one step, in order -------------------------------------------------------------------------------------------
 

@@ -137,13 +137,15 @@ class _Run:
         while True:
             self._arrive()
             self._lose_patience()
-            outcome = self.scheduler.step()
+            outcome = self.scheduler.plan()
             if outcome.idle:
                 if not self._skip_to_next_event():
                     break
                 continue
             duration = self.cost.seconds(outcome)
             self.now += duration
+            self._lose_patience()
+            self.scheduler.deliver(outcome)
             self._account(outcome, duration)
             self._deliver(outcome)
         self.counters.end_seconds = self.now
@@ -201,7 +203,6 @@ class _Run:
 
     def _deliver(self, outcome: StepOutcome) -> None:
         now, records, gone = self.now, self.records, self._gone
-        self._lose_patience()
         for request_id in outcome.tokens:
             if gone and request_id in gone:
                 continue

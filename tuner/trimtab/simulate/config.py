@@ -18,7 +18,9 @@ class EngineConfig:
     `num_gpu_blocks` is what vLLM reports; one is its null block and never usable. `async_scheduling` is vLLM's default
     since 0.14. `admission`: `on-demand` is vLLM; `reserve` takes blocks for prompt and max_tokens at admission (TGI,
     TensorRT-LLM GUARANTEED_NO_EVICT). Limits on queued requests and tokens: None is no limit.
-    `abort_delay_seconds`: from a client's leaving to the abort's arrival in the engine, which acts at its next step.
+    `preemption="swap"`: vLLM v0; a victim's blocks go to `cpu_blocks` blocks of the CPU's memory and come back before
+    others are admitted; one that finds no room there is recomputed. `abort_delay_seconds`: from a client's leaving to
+    the abort's arrival in the engine, which acts at its next step, or before the tokens of the one it computes.
     """
 
     num_gpu_blocks: int
@@ -35,15 +37,18 @@ class EngineConfig:
     policy: Literal["fcfs", "priority"] = "fcfs"
     async_scheduling: bool = True
     admission: Literal["on-demand", "reserve"] = "on-demand"
+    long_prefill_token_threshold_adaptive: bool = False
     max_num_queued_reqs: int | None = None
     max_num_queued_tokens: int | None = None
     abort_delay_seconds: float = 0.0
+    preemption: Literal["recompute", "swap"] = "recompute"
+    cpu_blocks: int = 0
 
     def __post_init__(self) -> None:
         minimum = {
             "max_num_seqs": 1, "max_num_batched_tokens": 1, "num_gpu_blocks": 2, "block_size": 1, "max_model_len": 2,
             "max_num_active_seqs": 1, "max_num_queued_reqs": 1, "max_num_queued_tokens": 1,
-            "long_prefill_token_threshold": 0,
+            "long_prefill_token_threshold": 0, "cpu_blocks": 0,
         }  # fmt: skip
         for name, least in minimum.items():
             value = getattr(self, name)
@@ -56,7 +61,13 @@ class EngineConfig:
             raise InputError("watermark", f"{self.watermark} is not a share", "Use 0 <= watermark < 1.")
         if not 0 <= self.abort_delay_seconds < float("inf"):
             raise InputError("abort_delay_seconds", f"{self.abort_delay_seconds} is no delay", "Use 0 or more seconds.")
-        for name, allowed in (("policy", ("fcfs", "priority")), ("admission", ("on-demand", "reserve"))):
+        if self.preemption == "swap" and (self.enable_prefix_caching or self.policy != "fcfs"):
+            raise InputError("preemption", "swap is modelled without prefix caching, under fcfs", "Turn them off.")
+        for name, allowed in (
+            ("policy", ("fcfs", "priority")),
+            ("admission", ("on-demand", "reserve")),
+            ("preemption", ("recompute", "swap")),
+        ):
             if getattr(self, name) not in allowed:
                 raise InputError(name, f"{getattr(self, name)!r} is unknown", f"Use {' or '.join(allowed)}.")
 
@@ -77,7 +88,7 @@ class StepTimes:
     `per_pair`: of a prefill token and a context token it attends to, times two (pairs are counted as before + after).
     `per_kv_token`: read by decode. `per_over_token`: any token beyond `free_tokens`, those that ride along while the
     weights are read anyway. `per_prefill_step`: more for any step that computes prompt tokens (vLLM runs only batches
-    of decode alone as one full CUDA graph).
+    of decode alone as one full CUDA graph). `per_swapped_block`: moved between GPU and CPU, either way.
     """
 
     fixed: float = 0.012
@@ -88,6 +99,7 @@ class StepTimes:
     per_over_token: float = 0.0
     free_tokens: int = 0
     per_prefill_step: float = 0.0
+    per_swapped_block: float = 0.0
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -99,4 +111,4 @@ class StepTimes:
 
     def coefficients(self) -> F64:
         """In the order of `state.W_*`."""
-        return np.array((*astuple(self)[:6], self.per_prefill_step), dtype=np.float64)
+        return np.array((*astuple(self)[:6], self.per_prefill_step, self.per_swapped_block), dtype=np.float64)

@@ -15,9 +15,17 @@ M_LISTS: Final = (
     st.RUNNING_AT, st.STACK_AT, st.BATCH_AT, st.COUNT_AT, st.READY_AT,
     st.FOLLOWING_AT, st.PRECEDING_AT, st.REFERENCES_AT, st.CONTENT_AT, st.OWNER_AT, st.POSITION_AT, st.TWIN_AT,
     st.BLOCK_OF_AT, st.PREFIX_IDS_AT, st.TABLE_AT, st.FREE_ROWS_AT, st.FOUND_AT, st.EVENTS_AT, st.PENDING_AT,
-    st.TRACE_AT,
+    st.TRACE_AT, st.EXPLICIT_AT, st.DUE_AT, st.DUE_COUNT_AT,
 )  # fmt: skip
-F_LISTS: Final = (st.CLOCKS_AT, st.COST_AT, st.DONE_AT, st.EVENT_TIMES_AT, st.PENDING_TIMES_AT, st.MARKS_AT)
+F_LISTS: Final = (
+    st.CLOCKS_AT,
+    st.COST_AT,
+    st.DONE_AT,
+    st.EVENT_TIMES_AT,
+    st.PENDING_TIMES_AT,
+    st.MARKS_AT,
+    st.SAMPLES_AT,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +38,7 @@ class Room:
     rows: int = 1
     width: int = 1
     traced: int = 0
+    samples: int = 0
     marks: bool = False
 
     def sizes(self, config: EngineConfig) -> dict[int, int]:
@@ -46,6 +55,8 @@ class Room:
             st.EVENTS_AT: 2 * n, st.PENDING_AT: n, st.TRACE_AT: 4 * self.traced,
             st.CLOCKS_AT: st.CLOCKS, st.COST_AT: st.WORK_COLUMNS, st.DONE_AT: st.WORK_COLUMNS,
             st.EVENT_TIMES_AT: 2 * n, st.PENDING_TIMES_AT: n,
+            st.EXPLICIT_AT: 2 * slots, st.DUE_AT: config.block_size + 1, st.DUE_COUNT_AT: config.block_size + 1,
+            st.SAMPLES_AT: self.samples * st.SAMPLE_COLUMNS,
             st.MARKS_AT: 3 * st.WORK_COLUMNS * n if self.marks else 0,
         }  # fmt: skip
 
@@ -63,6 +74,11 @@ class Store:
         blocks = config.usable_blocks if config.enable_prefix_caching else 0
         c[st.FREE], c[st.N_FREE_ROWS], c[st.N_ROWS] = config.usable_blocks, room.rows, room.rows
         c[st.IN_FLIGHT_BATCH] = c[st.FLYING] = -1
+        c[st.SWAPPING], c[st.CPU_FREE] = config.preemption == "swap", config.cpu_blocks
+        # what looks at every step, or lets a request be behind another's unfinished prefill, visits everyone
+        c[st.COASTS] = not (room.traced or room.marks or config.long_prefill_token_threshold)
+        c[st.TICK], c[st.N_EXPLICIT] = 1, -1
+        self.ints(st.DUE_AT)[:] = -1
         c[st.N_BLOCKS], c[st.WIDTH], c[st.MARKS_WANTED] = blocks, room.width, room.marks
         self.ints(st.FREE_ROWS_AT)[:] = np.arange(room.rows)
         for place in (st.BLOCK_OF_AT, st.CONTENT_AT, st.OWNER_AT, st.TWIN_AT):
@@ -72,6 +88,7 @@ class Store:
         self.floats(st.COST_AT)[:] = times.coefficients()
         clocks = self.floats(st.CLOCKS_AT)
         clocks[st.ABORT_DELAY], clocks[st.HORIZON] = config.abort_delay_seconds, np.inf
+        clocks[st.NEXT_SAMPLE] = np.inf
 
     @property
     def requests(self) -> I32:
@@ -118,7 +135,7 @@ class Store:
                 new[at : at + kept] = old[begin : begin + kept]
                 c[place] = at
                 at += sizes[place]
-        c[st.TRACE_ROOM] = room.traced
+        c[st.TRACE_ROOM], c[st.SAMPLE_ROOM] = room.traced, room.samples
         self._sizes = sizes
         self.state = State(m, c, f)
 
@@ -140,5 +157,6 @@ def _settings(config: EngineConfig, times: StepTimes) -> I64:
         st.QUEUE_REQUESTS: config.max_num_queued_reqs or 0,
         st.QUEUE_TOKENS: config.max_num_queued_tokens or 0,
         st.FREE_TOKENS: times.free_tokens,
+        st.ADAPTIVE: config.long_prefill_token_threshold_adaptive,
     }
     return np.array([values[k] for k in range(st.SETTINGS)], dtype=np.int64)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from trimtab.simulate.blocks import give_row_back, register, release
+from trimtab.simulate.coast import drop_coaster, read_so_far
 from trimtab.simulate.compiled import compiled
 from trimtab.simulate.queue import put_new
 from trimtab.simulate.schedule import drop_unused, keep_mark, note, plan_step
@@ -25,9 +26,12 @@ from trimtab.simulate.state import (
     CANCELLED,
     CAP,
     CLOCKS_AT,
+    COASTING,
     COMPUTED,
     COST_AT,
+    CPU_FREE,
     DECIDED,
+    DELIVERED,
     DONE,
     DONE_AT,
     END,
@@ -46,6 +50,7 @@ from trimtab.simulate.state import (
     HORIZON,
     I32,
     I64,
+    IMPLICIT,
     IN_FLIGHT,
     IN_FLIGHT_BATCH,
     KNOWN,
@@ -53,15 +58,19 @@ from trimtab.simulate.state import (
     MARKS_WANTED,
     MORE_REQUESTS,
     MORE_ROWS,
+    MORE_SAMPLES,
     MORE_TRACE,
     N_BATCH,
     N_EVENTS,
     N_FREE_ROWS,
+    N_PREEMPTIONS,
     N_REQUESTS,
     N_RUNNING,
+    N_SAMPLES,
     N_TRACE,
     N_WAITING,
     NEXT_EVENT,
+    NEXT_SAMPLE,
     NOW,
     PENDING_AT,
     PENDING_HEAD,
@@ -83,13 +92,19 @@ from trimtab.simulate.state import (
     RUNNING,
     RUNNING_AT,
     RUNNING_SECONDS,
+    SAMPLE_COLUMNS,
+    SAMPLE_EVERY,
+    SAMPLE_ROOM,
+    SAMPLES_AT,
     SLOT,
     STALE,
     STATUS,
     STOP,
+    SWAPPED,
     T_ABORTED,
     T_FINISHED,
     T_TOKEN,
+    TICK,
     TOKENS,
     TQ,
     TRACE_ROOM,
@@ -115,6 +130,8 @@ def run(m: I32, c: I64, f: F64) -> int:
                 return MORE_ROWS
             if c[TRACE_ROOM] and c[TRACE_ROOM] - c[N_TRACE] < TRACED_PER_SLOT * c[ACTIVE_LIMIT] + c[N_REQUESTS]:
                 return MORE_TRACE
+            if 0 < c[SAMPLE_ROOM] == c[N_SAMPLES]:
+                return MORE_SAMPLES
             if f[c[CLOCKS_AT] + HORIZON] <= f[c[CLOCKS_AT] + NOW]:
                 return MORE_REQUESTS
             decide(m, c, f)
@@ -136,12 +153,12 @@ def one_step(m: I32, c: I64, f: F64) -> float:
     either.
     """
     decide(m, c, f)
+    seconds = 0.0 if c[N_BATCH] > 0 else -1.0
+    if c[FLYING] >= 0:
+        seconds = duration(m, c, f, c[FLYING])
+        execute(m, c, f, c[FLYING], seconds)
     c[DECIDED] = 0
-    if c[FLYING] < 0:
-        return 0.0 if c[N_BATCH] > 0 else -1.0
-    seconds = duration(m, c, f, c[FLYING])
-    execute(m, c, f, c[FLYING], seconds)
-    return float(seconds)
+    return seconds
 
 
 @compiled
@@ -184,15 +201,12 @@ def open_step(m: I32, c: I64, f: F64) -> None:
 def take_aborts(m: I32, c: I64, f: F64) -> None:
     """Aborts that reached the engine. Source: vLLM 0.32 `EngineCore._process_aborts_queue` and `step`."""
     now = f[c[CLOCKS_AT] + NOW]
-    aborted = False
     while c[PENDING_HEAD] < c[PENDING_TAIL] and f[c[PENDING_TIMES_AT] + c[PENDING_HEAD]] <= now:
         i = m[c[PENDING_AT] + c[PENDING_HEAD]]
         c[PENDING_HEAD] += 1
         if m[i * RQ + STATUS] != DONE:
             note(m, c, f, T_ABORTED, i, 0)
-            aborted |= leave_engine(m, c, f, i)
-    if aborted:
-        close_ranks(m, c, f)
+            leave_engine(m, c, f, i)
 
 
 @compiled
@@ -224,6 +238,8 @@ def clients_leave(m: I32, c: I64, f: F64) -> None:
 
 @compiled
 def client_leaves(m: I32, c: I64, f: F64, i: int, ending: int, at: float) -> None:
+    if m[i * RQ + COASTING] > 0:
+        read_so_far(m, c, f, i)
     m[i * RQ + ENDING] = ending
     m[i * RQ + GONE] = 1
     f[i * TQ + END] = at
@@ -265,8 +281,11 @@ def execute(m: I32, c: I64, f: F64, slot: int, seconds: float) -> None:
     f[c[CLOCKS_AT] + UNUSED_SECONDS] += seconds * c[RESERVED_UNUSED]
     f[c[CLOCKS_AT] + RUNNING_SECONDS] += seconds * c[N_RUNNING]
     clients_leave(m, c, f)
+    take_aborts(m, c, f)
     c[QUIET_STEPS] += 1
-    ended = False
+    if c[IMPLICIT + slot] > 0:
+        c[GENERATED] += c[IMPLICIT + slot]
+        c[QUIET_STEPS] = 0
     for k in range(c[READY_COUNT + slot]):
         i = m[c[READY_AT] + slot * c[ACTIVE_LIMIT] + k]
         if not take_token(m, c, f, i):
@@ -277,12 +296,29 @@ def execute(m: I32, c: I64, f: F64, slot: int, seconds: float) -> None:
         give_to_client(m, c, f, i)
         if m[i * RQ + KNOWN] - m[i * RQ + PROMPT] >= m[i * RQ + CAP]:
             note(m, c, f, T_FINISHED, i, 0)
-            ended |= leave_engine(m, c, f, i)
+            leave_engine(m, c, f, i)
             if not m[i * RQ + GONE]:
                 m[i * RQ + ENDING] = STOP
                 f[i * TQ + END] = f[c[CLOCKS_AT] + NOW]
-    if ended:
-        close_ranks(m, c, f)
+    f[c[CLOCKS_AT] + DELIVERED] = f[c[CLOCKS_AT] + NOW]
+    c[TICK] += 1
+    if f[c[CLOCKS_AT] + NOW] >= f[c[CLOCKS_AT] + NEXT_SAMPLE]:
+        keep_sample(m, c, f)
+
+
+@compiled
+def keep_sample(m: I32, c: I64, f: F64) -> None:
+    """The first step end at or after a multiple of the interval."""
+    now, every = f[c[CLOCKS_AT] + NOW], f[c[CLOCKS_AT] + SAMPLE_EVERY]
+    at = c[SAMPLES_AT] + c[N_SAMPLES] * SAMPLE_COLUMNS
+    f[at] = now
+    f[at + 1] = c[N_RUNNING]
+    f[at + 2] = c[N_WAITING]
+    f[at + 3] = c[USABLE] - c[FREE]
+    f[at + 4] = c[N_PREEMPTIONS]
+    f[at + 5] = c[GENERATED]
+    c[N_SAMPLES] += 1
+    f[c[CLOCKS_AT] + NEXT_SAMPLE] = (now // every + 1.0) * every
 
 
 @compiled
@@ -323,27 +359,30 @@ def give_to_client(m: I32, c: I64, f: F64, i: int) -> None:
 
 
 @compiled
-def leave_engine(m: I32, c: I64, f: F64, i: int) -> bool:
-    """Finished or aborted: blocks freed. True when `running` holds it still: call `close_ranks`."""
-    was_running = m[i * RQ + STATUS] == RUNNING
+def leave_engine(m: I32, c: I64, f: F64, i: int) -> None:
+    """Finished or aborted: blocks freed."""
+    if m[i * RQ + COASTING] > 0:
+        drop_coaster(m, c, f, i)
     if m[i * RQ + KNOWN] == m[i * RQ + PROMPT]:
         c[QUEUED_TOKENS] -= m[i * RQ + PROMPT]
-    if was_running:
+    if m[i * RQ + STATUS] == RUNNING:
         drop_unused(m, c, f, i)
         release(m, c, f, i)
+        close_ranks(m, c, f, i)
     else:
         c[N_WAITING] -= 1
+        c[CPU_FREE] += m[i * RQ + SWAPPED]
+        m[i * RQ + SWAPPED] = 0
     give_row_back(m, c, f, i)
     m[i * RQ + STATUS] = DONE
-    return bool(was_running)
 
 
 @compiled
-def close_ranks(m: I32, c: I64, f: F64) -> None:
-    kept = 0
-    for k in range(c[N_RUNNING]):
-        i = m[c[RUNNING_AT] + k]
-        if m[i * RQ + STATUS] == RUNNING:
-            m[c[RUNNING_AT] + kept] = i
-            kept += 1
-    c[N_RUNNING] = kept
+def close_ranks(m: I32, c: I64, f: F64, i: int) -> None:
+    """Take request i out of `running`."""
+    place, end = c[RUNNING_AT], c[RUNNING_AT] + c[N_RUNNING] - 1
+    while m[place] != i:
+        place += 1
+    for k in range(place, end):
+        m[k] = m[k + 1]
+    c[N_RUNNING] -= 1

@@ -34,6 +34,7 @@ class Counters:
     mean_kv_usage: float
     mean_unused_share: float
     mean_running: float
+    swapped_out_blocks: int = 0
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,8 @@ class Outcome:
     """Arrays of one value per request in the order of `load`; times in seconds, nan where it never happened.
 
     `tokens` are those the client read. `marks`: (n, 3, WORK_COLUMNS), work done up to admission, first and last token.
-    `trace`: rows (kind, step, request, value), see `state.TRACE_KINDS`.
+    `trace`: rows (kind, step, request, value), see `state.TRACE_KINDS`. `samples`: rows (seconds, running, waiting,
+    used blocks, preemptions so far, tokens generated so far).
     """
 
     load: Workload
@@ -57,6 +59,7 @@ class Outcome:
     counters: Counters
     marks: F64
     trace: I32
+    samples: F64
 
     @property
     def ok(self) -> npt.NDArray[np.bool_]:

@@ -7,11 +7,15 @@ Left out: speculative decoding, LoRA, multi-modal input, KV connectors, sliding 
 
 from __future__ import annotations
 
+from typing import Final
+
 from trimtab.simulate.blocks import allocate, find_prefix, register, release, take_found, take_row
+from trimtab.simulate.coast import joins, list_explicit, visit_due, wake_all
 from trimtab.simulate.compiled import compiled
 from trimtab.simulate.queue import head, pop_head, put_back
 from trimtab.simulate.state import (
     ACTIVE_LIMIT,
+    ADAPTIVE,
     ASYNC,
     BATCH_AT,
     BLOCK_SIZE,
@@ -22,9 +26,16 @@ from trimtab.simulate.state import (
     CACHING,
     CHUNKED,
     CLOCKS_AT,
+    COAST_FROM,
+    COAST_KV,
+    COASTING,
+    COASTS,
     COMPUTED,
     COUNT_AT,
+    CPU_FREE,
     DONE_AT,
+    DUE_COUNT_AT,
+    EXPLICIT_AT,
     F64,
     FOUND_AT,
     FREE,
@@ -35,18 +46,23 @@ from trimtab.simulate.state import (
     HITS,
     I32,
     I64,
+    IMPLICIT,
     IN_FLIGHT,
     KNOWN,
     LIMIT,
     LONG_PREFILL,
     MARKS_AT,
     MARKS_WANTED,
+    N_ADMISSIONS,
     N_BATCH,
+    N_COASTING,
+    N_EXPLICIT,
     N_PREEMPTIONS,
     N_RUNNING,
     N_TRACE,
     N_WAITING,
     NOW,
+    ORDER,
     PEAK_RUNNING,
     PEAK_USED,
     PREEMPTED_NOW,
@@ -70,9 +86,14 @@ from trimtab.simulate.state import (
     STALE,
     STATUS,
     STEPS,
+    SWAPPED,
+    SWAPPED_NOW,
+    SWAPPED_OUT,
+    SWAPPING,
     T_ADMITTED,
     T_PREEMPTED,
     T_SCHEDULED,
+    TICK,
     TQ,
     TRACE_AT,
     TRACE_MASK,
@@ -85,10 +106,14 @@ from trimtab.simulate.state import (
     W_PREFILL,
     W_PREFILL_STEP,
     W_STEPS,
+    W_SWAPPED,
     WATERMARK,
     WORK_AT,
     WORK_COLUMNS,
 )
+
+#: ticks after a shortage of blocks in which everyone is visited: it seldom comes alone, and waking all costs a step
+PRESSED_TICKS: Final = 4
 
 
 @compiled
@@ -97,11 +122,69 @@ def plan_step(m: I32, c: I64, f: F64, slot: int) -> None:
     c[N_BATCH] = 0
     c[PREEMPTED_NOW] = 0
     # the threshold protects others from a long prefill: alone, a request gets the whole budget
-    threshold = c[LONG_PREFILL] if c[N_RUNNING] + c[N_WAITING] > 1 else 0
-    budget = plan_running(m, c, f, threshold)
+    requests = c[N_RUNNING] + c[N_WAITING]
+    threshold = c[LONG_PREFILL] if requests > 1 else 0
+    if c[ADAPTIVE] and threshold > 0:
+        threshold = max(threshold, c[BUDGET] // requests)
+    if c[COASTS] and c[TICK] >= c[COAST_FROM] and enough_blocks(m, c, f):
+        budget = plan_explicit(m, c, f)
+    else:
+        wake_all(m, c, f)
+        budget = plan_running(m, c, f, threshold)
     if c[PREEMPTED_NOW] == 0 and c[N_WAITING] > 0:
         admit_waiting(m, c, f, budget, threshold)
     close_batch(m, c, f, slot)
+
+
+@compiled
+def enough_blocks(m: I32, c: I64, f: F64) -> bool:
+    """Whether no running request needs a preemption to grow in this step. Sets back coasting if not."""
+    list_explicit(m, c, f)
+    if c[RESERVE]:
+        return True
+    size = c[BLOCK_SIZE]
+    needed = m[c[DUE_COUNT_AT] + c[TICK] % (size + 1)]
+    if c[FREE] < needed + c[N_EXPLICIT] + c[BUDGET] // size + 1:
+        for k in range(c[N_EXPLICIT]):
+            i = m[c[EXPLICIT_AT] + k]
+            if m[i * RQ + STATUS] == RUNNING and m[i * RQ + COASTING] == 0:
+                after = min(m[i * RQ + KNOWN] + m[i * RQ + IN_FLIGHT], m[i * RQ + COMPUTED] + c[BUDGET])
+                needed += max(0, (after + size - 1) // size - m[i * RQ + BLOCKS])
+        if needed > c[FREE]:
+            c[COAST_FROM] = c[TICK] + PRESSED_TICKS
+            return False
+    return True
+
+
+@compiled
+def plan_explicit(m: I32, c: I64, f: F64) -> int:
+    """As `plan_running` where nobody is preempted: coasters are counted, the others visited. Returns the budget left.
+
+    Coasters ahead of the budget's others is no change: who is in the middle of a prefill is the last that runs.
+    """
+    visit_due(m, c, f)
+    budget = c[BUDGET] - c[N_COASTING]
+    size = c[BLOCK_SIZE]
+    kept = 0
+    for k in range(c[N_EXPLICIT]):
+        i = m[c[EXPLICIT_AT] + k]
+        if m[i * RQ + STATUS] != RUNNING or m[i * RQ + COASTING] > 0:
+            continue
+        expected = m[i * RQ + KNOWN] + m[i * RQ + IN_FLIGHT]
+        last_in_flight = m[i * RQ + IN_FLIGHT] > 0 and expected >= m[i * RQ + PROMPT] + m[i * RQ + LIMIT]
+        count = 0 if last_in_flight else min(expected - m[i * RQ + COMPUTED], budget)
+        budget -= count
+        if count == 1 and joins(m, c, f, i):
+            continue
+        m[c[EXPLICIT_AT] + kept] = i
+        kept += 1
+        if count > 0:
+            needed = (m[i * RQ + COMPUTED] + count + size - 1) // size - m[i * RQ + BLOCKS]
+            if needed > 0:
+                allocate(m, c, f, i, needed)
+            add_to_batch(m, c, f, i, count)
+    c[N_EXPLICIT] = kept
+    return int(budget)
 
 
 @compiled
@@ -179,10 +262,17 @@ def take_out_of_batch(m: I32, c: I64, f: F64, victim: int) -> int:
 
 @compiled
 def preempt(m: I32, c: I64, f: F64, i: int) -> None:
-    """Recompute: blocks freed, computed tokens forgotten. Tokens in flight still arrive."""
+    """Blocks freed. Recompute: what was computed is lost; swap: kept if the CPU has room. Tokens in flight arrive."""
     drop_unused(m, c, f, i)
+    held = m[i * RQ + BLOCKS]
     release(m, c, f, i)
-    m[i * RQ + COMPUTED] = 0
+    if c[SWAPPING] and held <= c[CPU_FREE]:
+        m[i * RQ + SWAPPED] = held
+        c[CPU_FREE] -= held
+        c[SWAPPED_NOW] += held
+        c[SWAPPED_OUT] += held
+    else:
+        m[i * RQ + COMPUTED] = 0
     m[i * RQ + STALE] = m[i * RQ + IN_FLIGHT]
     m[i * RQ + IN_FLIGHT] = 0
     m[i * RQ + PREEMPTIONS] += 1
@@ -201,7 +291,7 @@ def admit_waiting(m: I32, c: I64, f: F64, budget: int, threshold: int) -> None:
         if i < 0:
             return
         cached = find_prefix(m, c, f, i) if c[CACHING] else 0
-        start = cached * size
+        start = m[i * RQ + COMPUTED] if m[i * RQ + SWAPPED] > 0 else cached * size
         count = m[i * RQ + KNOWN] - start
         if 0 < threshold < count:
             count = threshold
@@ -218,6 +308,10 @@ def admit_waiting(m: I32, c: I64, f: F64, budget: int, threshold: int) -> None:
         allocate(m, c, f, i, (held + size - 1) // size - cached)
         if c[RESERVE]:
             c[RESERVED_UNUSED] += m[i * RQ + BLOCKS] - cached
+        if m[i * RQ + SWAPPED] > 0:
+            swap_in(m, c, f, i)
+        else:
+            m[i * RQ + PREFILL_UNTIL] = m[i * RQ + KNOWN]
         begin(m, c, f, i, start)
         add_to_batch(m, c, f, i, count)
         budget -= count
@@ -243,13 +337,24 @@ def fits(m: I32, c: I64, f: F64, cached: int, tokens: int) -> bool:
 
 
 @compiled
+def swap_in(m: I32, c: I64, f: F64, i: int) -> None:
+    c[CPU_FREE] += m[i * RQ + SWAPPED]
+    c[SWAPPED_NOW] += m[i * RQ + SWAPPED]
+    m[i * RQ + SWAPPED] = 0
+
+
+@compiled
 def begin(m: I32, c: I64, f: F64, i: int, start: int) -> None:
     """Request i runs, with `start` tokens from the cache."""
     m[c[RUNNING_AT] + c[N_RUNNING]] = i
     c[N_RUNNING] += 1
     m[i * RQ + STATUS] = RUNNING
     m[i * RQ + COMPUTED] = start
-    m[i * RQ + PREFILL_UNTIL] = m[i * RQ + KNOWN]
+    m[i * RQ + ORDER] = c[N_ADMISSIONS]
+    c[N_ADMISSIONS] += 1
+    if c[N_EXPLICIT] >= 0:
+        m[c[EXPLICIT_AT] + c[N_EXPLICIT]] = i
+        c[N_EXPLICIT] += 1
     note(m, c, f, T_ADMITTED, i, start)
     if f[i * TQ + SCHEDULED] < 0:
         f[i * TQ + SCHEDULED] = f[c[CLOCKS_AT] + NOW]
@@ -279,7 +384,10 @@ def close_batch(m: I32, c: I64, f: F64, slot: int) -> None:
         c[work + k] = 0
     tracing = c[TRACE_ROOM] > 0
     ready_at = c[READY_AT] + slot * c[ACTIVE_LIMIT]
-    ready = active = decode = kv = 0
+    ready = 0
+    active = decode = c[N_COASTING]
+    kv = c[COAST_KV]
+    c[IMPLICIT + slot] = c[N_COASTING]
     for k in range(c[N_BATCH]):
         count = m[c[COUNT_AT] + k]
         if count == 0:
@@ -310,6 +418,8 @@ def close_batch(m: I32, c: I64, f: F64, slot: int) -> None:
         c[work + W_DECODE] = decode
         c[work + W_KV] = kv
         c[work + W_OVER] = max(0, c[work + W_PREFILL] + decode - c[FREE_TOKENS])
+        c[work + W_SWAPPED] = c[SWAPPED_NOW]
+        c[SWAPPED_NOW] = 0
         c[work + W_PREFILL_STEP] = 1 if c[work + W_PREFILL] > 0 else 0
         c[STEPS] += 1
         c[PEAK_RUNNING] = max(c[PEAK_RUNNING], active)

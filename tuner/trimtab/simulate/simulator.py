@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from trimtab.errors import InputError
 from trimtab.simulate import state as st
 from trimtab.simulate.config import EngineConfig, StepTimes
 from trimtab.simulate.layout import Room, Store
@@ -21,15 +22,24 @@ TRACED: Final = sum(1 << kind for kind in range(len(st.TRACE_KINDS)) if kind != 
 
 
 def simulate(
-    load: Workload, config: EngineConfig, times: StepTimes | None = None, *, marks: bool = False, trace: bool = False
+    load: Workload,
+    config: EngineConfig,
+    times: StepTimes | None = None,
+    *,
+    marks: bool = False,
+    trace: bool = False,
+    sample_seconds: float | None = None,
 ) -> Outcome:
     """Serve `load` to its end in virtual time.
 
     `marks`: keep the work done up to each request's admission, first and last token (what `fit` regresses on).
-    `trace`: keep every scheduling decision. Requests that no engine would take end as `refused` or `rejected`, those
-    that can never be admitted, and the ones queued behind them, as `stuck`.
+    `trace`: keep every scheduling decision. `sample_seconds`: keep running, waiting, used blocks and more at the first
+    step end after each such interval (none while idle). Requests that no engine would take end as `refused` or
+    `rejected`, those that can never be admitted, and the ones queued behind them, as `stuck`.
     """
     store = build(load, config, times or StepTimes(), marks=marks, trace=trace)
+    if sample_seconds is not None:
+        start_sampling(store, sample_seconds)
     while (reason := run(*store.state)) != st.FINISHED:
         store.grow(GROW[reason](store.room))
     return _outcome(load, store)
@@ -56,6 +66,15 @@ def build(load: Workload, config: EngineConfig, times: StepTimes, *, marks: bool
     return store
 
 
+def start_sampling(store: Store, seconds: float) -> None:
+    """InputError for an interval that is none."""
+    if not 0 < seconds < float("inf"):
+        raise InputError("sample_seconds", f"{seconds} is no interval", "Use seconds above 0.")
+    store.grow(replace(store.room, samples=1024))
+    clocks = store.floats(st.CLOCKS_AT)
+    clocks[st.SAMPLE_EVERY], clocks[st.NEXT_SAMPLE] = seconds, clocks[st.NOW]
+
+
 def more_rows(room: Room) -> Room:
     """Twice the rows of the block table: under priority any number of preempted requests may remember theirs."""
     return replace(room, rows=2 * room.rows)
@@ -65,8 +84,16 @@ def more_trace(room: Room) -> Room:
     return replace(room, traced=2 * room.traced)
 
 
+def more_samples(room: Room) -> Room:
+    return replace(room, samples=2 * room.samples)
+
+
 #: what to grow when `run` returns with this
-GROW: Final[dict[int, Callable[[Room], Room]]] = {st.MORE_ROWS: more_rows, st.MORE_TRACE: more_trace}
+GROW: Final[dict[int, Callable[[Room], Room]]] = {
+    st.MORE_ROWS: more_rows,
+    st.MORE_TRACE: more_trace,
+    st.MORE_SAMPLES: more_samples,
+}
 
 
 def request_rows(load: Workload, config: EngineConfig) -> I32:
@@ -113,7 +140,7 @@ def _width(load: Workload, r: I32, config: EngineConfig) -> int:
 
 
 def _outcome(load: Workload, store: Store) -> Outcome:
-    r = store.requests
+    r, c = store.requests, store.state.c
     ending = r[:, st.ENDING].copy()
     ending[(ending == st.STOP) & (load.output > r[:, st.LIMIT])] = st.LENGTH
     when: dict[str, Any] = {
@@ -121,10 +148,12 @@ def _outcome(load: Workload, store: Store) -> Outcome:
         for name, column in (("scheduled", st.SCHEDULED), ("first", st.FIRST), ("last", st.LAST), ("end", st.END))
     }
     marks = store.floats(st.MARKS_AT).reshape(-1, 3, st.WORK_COLUMNS)
-    trace = store.ints(st.TRACE_AT)[: 4 * store.state.c[st.N_TRACE]].reshape(-1, 4)
+    trace = store.ints(st.TRACE_AT)[: 4 * c[st.N_TRACE]].reshape(-1, 4)
+    samples = store.floats(st.SAMPLES_AT)[: c[st.N_SAMPLES] * st.SAMPLE_COLUMNS].reshape(-1, st.SAMPLE_COLUMNS)
     return Outcome(
         load=load, ending=ending, tokens=r[:, st.TOKENS], preemptions=r[:, st.PREEMPTIONS], cached=r[:, st.CACHED],
-        recomputed=r[:, st.RECOMPUTED], counters=totals(store), marks=marks, trace=trace, **when,
+        recomputed=r[:, st.RECOMPUTED], counters=totals(store), marks=marks, trace=trace,
+        samples=samples, **when,
     )  # fmt: skip
 
 
@@ -138,7 +167,7 @@ def totals(store: Store) -> Counters:
         peak_running=int(c[st.PEAK_RUNNING]), peak_kv_usage=float(c[st.PEAK_USED] / usable),
         mean_kv_usage=_mean(f, st.USED_SECONDS) / usable,
         mean_unused_share=_mean(f, st.UNUSED_SECONDS) / usable,
-        mean_running=_mean(f, st.RUNNING_SECONDS),
+        mean_running=_mean(f, st.RUNNING_SECONDS), swapped_out_blocks=int(c[st.SWAPPED_OUT]),
     )  # fmt: skip
 
 

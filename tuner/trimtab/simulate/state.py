@@ -58,7 +58,18 @@ GONE: Final = 21
 #: its shared contents: so many numbers from PREFIX_IDS_AT + start
 PREFIX_COUNT: Final = 22
 PREFIX_START: Final = 23
-RQ: Final = 24
+#: blocks in the CPU's memory, under swapping
+SWAPPED: Final = 24
+#: number of its last admission
+ORDER: Final = 25
+#: coasting: tick from which on, 0: it does not; tick at which it ends or its client leaves; next tick with something to
+#: do, and its neighbours in that tick's list (-1: none)
+COASTING: Final = 26
+ENDS: Final = 27
+DUE: Final = 28
+DUE_NEXT: Final = 29
+DUE_PREVIOUS: Final = 30
+RQ: Final = 32
 
 # --- f[i * TQ + ...], seconds; -1: never ------------------------------------------------------------------------------
 SCHEDULED: Final = 0
@@ -95,10 +106,14 @@ RESERVE: Final = 11
 QUEUE_REQUESTS: Final = 12
 QUEUE_TOKENS: Final = 13
 FREE_TOKENS: Final = 14
-SETTINGS: Final = 15
+ADAPTIVE: Final = 15
+SETTINGS: Final = 16
+#: whether preempted requests are swapped to the CPU's memory; free blocks there
+SWAPPING: Final = 107
+CPU_FREE: Final = 108
 
 # --- c: counters and pointers -----------------------------------------------------------------------------------------
-FREE: Final = 15
+FREE: Final = 42
 N_RUNNING: Final = 16
 N_STACK: Final = 17
 Q_HEAD: Final = 18
@@ -182,8 +197,33 @@ FLYING: Final = 90
 TRACE_MASK: Final = 91
 N_PREFIX_IDS: Final = 92
 #: work of two batches, WORK_COLUMNS each
-WORK_AT: Final = 93
-C_SIZE: Final = 107
+WORK_AT: Final = 126
+
+# --- c: coasting ------------------------------------------------------------------------------------------------------
+#: whether it may be used; batches computed, from 1; first tick in which it may begin
+COASTS: Final = 109
+TICK: Final = 110
+COAST_FROM: Final = 111
+N_COASTING: Final = 112
+#: KV tokens that a decode of all coasters reads
+COAST_KV: Final = 113
+#: coasters that get a token from each of two batches
+IMPLICIT: Final = 114
+#: running requests that do not coast, in order of admission; -1: to be listed
+N_EXPLICIT: Final = 116
+EXPLICIT_AT: Final = 117
+#: coasters of each of the next BLOCK_SIZE + 1 ticks (first of the list), and how many
+DUE_AT: Final = 118
+DUE_COUNT_AT: Final = 119
+N_ADMISSIONS: Final = 120
+
+#: blocks swapped in and out, not yet charged to a step; swapped out in all
+SWAPPED_NOW: Final = 121
+SWAPPED_OUT: Final = 122
+N_SAMPLES: Final = 123
+SAMPLE_ROOM: Final = 124
+SAMPLES_AT: Final = 125
+C_SIZE: Final = 142
 
 # --- f[c[CLOCKS_AT] + ...], seconds -----------------------------------------------------------------------------------
 NOW: Final = 0
@@ -195,11 +235,18 @@ RUNNING_SECONDS: Final = 4
 ABORT_DELAY: Final = 5
 #: arrivals are known up to here; inf: all of them
 HORIZON: Final = 6
-CLOCKS: Final = 7
+#: when the last tokens were handed out; a sample every so often, and the next one
+DELIVERED: Final = 7
+SAMPLE_EVERY: Final = 8
+NEXT_SAMPLE: Final = 9
+CLOCKS: Final = 10
+
+#: columns of a sample: seconds, running, waiting, used blocks, preemptions and generated tokens so far
+SAMPLE_COLUMNS: Final = 6
 
 # --- what a batch computes; each column has its coefficient at COST_AT ------------------------------------------------
 #: 1; prefill tokens; twice the (query, key) pairs of prefill; decode sequences; KV tokens read by decode; all tokens
-#: beyond FREE_TOKENS; 1 where any prefill token is computed
+#: beyond FREE_TOKENS; 1 where any prefill token is computed; KV blocks swapped
 W_STEPS: Final = 0
 W_PREFILL: Final = 1
 W_PAIRS: Final = 2
@@ -207,7 +254,8 @@ W_DECODE: Final = 3
 W_KV: Final = 4
 W_OVER: Final = 5
 W_PREFILL_STEP: Final = 6
-WORK_COLUMNS: Final = 7
+W_SWAPPED: Final = 7
+WORK_COLUMNS: Final = 8
 
 # --- kinds in the trace -----------------------------------------------------------------------------------------------
 T_SCHEDULED: Final = 0
@@ -224,6 +272,7 @@ FINISHED: Final = 0
 MORE_ROWS: Final = 1
 MORE_TRACE: Final = 2
 MORE_REQUESTS: Final = 3
+MORE_SAMPLES: Final = 4
 
 
 class State(NamedTuple):

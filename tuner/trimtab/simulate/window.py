@@ -42,6 +42,7 @@ def drop_ended(store: Store) -> I32:
     for slot in range(2):
         ready = store.ints(st.READY_AT)[slot * limit :]
         c[st.READY_COUNT + slot] = _follow(ready, int(c[st.READY_COUNT + slot]), new)
+    _follow_coasters(store, new)
     _follow_events(store, new)
     _follow_pending(store, new)
     owner = store.ints(st.OWNER_AT)
@@ -55,6 +56,18 @@ def _follow(numbers: I32, count: int, new: I32) -> int:
     kept = renumbered[renumbered >= 0]
     numbers[: len(kept)] = kept
     return len(kept)
+
+
+def _follow_coasters(store: Store, new: I32) -> None:
+    c = store.state.c
+    if c[st.N_EXPLICIT] > 0:
+        c[st.N_EXPLICIT] = _follow(store.ints(st.EXPLICIT_AT), int(c[st.N_EXPLICIT]), new)
+    due = store.ints(st.DUE_AT)
+    due[due >= 0] = new[due[due >= 0]]
+    rows = store.requests[: c[st.N_REQUESTS]]
+    for column in (st.DUE_NEXT, st.DUE_PREVIOUS):
+        linked = np.flatnonzero((rows[:, st.COASTING] > 0) & (rows[:, column] >= 0))
+        rows[linked, column] = new[rows[linked, column]]
 
 
 def _order_heap(store: Store) -> None:
