@@ -19,6 +19,10 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "predict": ("trimtab.cli.predict", "Learn output lengths, test and export a predictor: train, evaluate, show."),
     "rewrite": ("trimtab.cli.rewrite", "Change vLLM's settings in manifests; every other byte stays."),
+    "diagnose": (
+        "trimtab.cli.diagnose",
+        "Tell what holds an engine back, from a report, /metrics or Prometheus; changes nothing.",
+    ),
     "lint": ("trimtab.cli.lint", "Find known traps in manifests of vLLM, with an exit code for CI, SARIF or JSON."),
     "simulate": ("trimtab.cli.simulate", "Simulate the scheduler to the step: what settings or a grid of them give."),
     "sweep": ("trimtab.cli.sweep", "One of many workers that share a simulated sweep through a database."),

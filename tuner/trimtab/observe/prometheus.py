@@ -20,7 +20,7 @@ from prometheus_api_client import PrometheusConnect
 from urllib3.util.retry import Retry
 
 from trimtab.errors import MetricsRefused, MetricsUnreachable
-from trimtab.observe.promql import Ask, By, decode, plan, scrape_interval, selectors
+from trimtab.observe.promql import FOUND_BY, Ask, By, decode, plan, pod_of, scrape_interval, selectors
 from trimtab.observe.samples import PodRef, Points, Samples, SeriesKey
 from trimtab.observe.transport import BoundedSession, typed_errors
 
@@ -71,6 +71,21 @@ class PrometheusSource:
             found |= by_instance
             self._interval = scrape_interval(found.values()) or self._interval
             return Samples(found)
+
+    def find(self, matchers: str, now: float, seconds: float) -> list[PodRef]:
+        """Pods that had a vLLM gauge in the last `seconds`, by label matchers such as `namespace="prod"` ("": all).
+
+        Targets without a `pod` label go by their `instance`. A matcher that Prometheus refuses raises
+        MetricsUnreachable with its words.
+        """
+        inside = matchers.strip().removeprefix("{").removesuffix("}").strip().rstrip(",")
+        query = (
+            f"group by (namespace, pod, instance) (last_over_time({{{FOUND_BY}{inside}}}[{max(1, round(seconds))}s]))"
+        )
+        with self._lock, typed_errors(self._what, self._timeout):
+            result = self._client.custom_query(query, params={"time": f"{now:.3f}", **self._limits()})
+            found = [pod for item in result if (pod := pod_of(item["metric"])) is not None]
+        return sorted({(p.namespace, p.name): p for p in found}.values(), key=lambda p: (p.namespace, p.name))
 
     def check(self) -> str:
         """One cheap query and the version, e.g. "Prometheus 2.42.0"; raises as `fetch` does."""

@@ -73,6 +73,19 @@ def selectors(pods: Sequence[PodRef], by: By) -> list[str]:
     return [f'{{__name__=~"{_NAMES}",{space}{by}=~"{_any(part)}"}}' for part in parts if part]
 
 
+#: what every vLLM has: a pod without it has no vLLM
+FOUND_BY = f'__name__="{PREFIX}num_requests_running",'
+
+
+def pod_of(labels: Mapping[str, str]) -> PodRef | None:
+    """The pod, or the target without a `pod` label, that a series' labels name; None if they name none."""
+    host, _, port = labels.get("instance", "").rpartition(":")
+    number = int(port) if port.isdigit() else 0
+    name = labels.get("pod") or labels.get("instance")
+    ip = host.strip("[]") or None
+    return PodRef(name, labels.get("namespace", ""), ip, number) if name else None
+
+
 def instance(pod: PodRef) -> str:
     """ip:port as Prometheus writes it; IPv6 in brackets."""
     return f"[{pod.ip}]:{pod.port}" if ":" in (pod.ip or "") else f"{pod.ip}:{pod.port}"

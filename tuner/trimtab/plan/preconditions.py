@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from trimtab.diagnose.finding import DO_NOT_TUNE, Finding
+from trimtab.diagnose.finding import Finding, stops_tuning
 from trimtab.engine.settings import Configuration
 from trimtab.observe.observation import Histogram, Observation
 from trimtab.plan.record import Phase, TrialKind, TrialRecord
@@ -149,7 +149,7 @@ def _traffic(g: Ground) -> Block | None:
 
 def _broken(g: Ground) -> Block | None:
     """An engine that is broken is not badly tuned: alarm, do not tune."""
-    alarm = next((f for f in g.fleet.findings if f.name in DO_NOT_TUNE and f.name != "NoTraffic"), None)
+    alarm = next((f for f in g.fleet.findings if stops_tuning(f) and f.name != "NoTraffic"), None)
     return Block(alarm.name, f"{alarm.message} {alarm.advice}", hard=True) if alarm else None
 
 

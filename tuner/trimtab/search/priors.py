@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from trimtab.diagnose.finding import DO_NOT_TUNE, Finding
+from trimtab.diagnose.finding import Finding, stops_tuning
 from trimtab.engine.settings import Configuration
 from trimtab.observe.observation import Observation
 from trimtab.search.candidate import Proposal
@@ -33,7 +33,7 @@ def candidates(
     Empty when a finding says that the engine is broken or idle: then no setting should be tried.
     """
     names = {f.name for f in findings}
-    if names & DO_NOT_TUNE:
+    if any(stops_tuning(f) for f in findings):
         return []
     seqs = list(_sequences(configuration, observation, names, space))
     caching = _caching_worth_trying(configuration, observation, space)
@@ -65,14 +65,14 @@ def _sequences(
     fits = concurrency(observation)
     if fits is not None:
         text = f"KV cache of {observation.kv_capacity_tokens:.0f} tokens fits about {fits:.0f} requests"
-        pressed = bool(names & {"Preemption", "KvBound"})
+        pressed = bool(names & {"Preemption", "DeathSpiral", "KvBound"})
         for factor in (1.0, 0.75, 1.33) if pressed else (1.0, 1.33, 0.75):
             yield space.snap(SEQS, fits * factor), text if factor == 1.0 else f"{text}, times {factor:g}"
         return
     now = configuration.integer(SEQS)
     if now is None:
         return
-    if names & {"Preemption"}:
+    if names & {"Preemption", "DeathSpiral"}:
         for factor in (0.75, 0.5):
             yield space.snap(SEQS, now * factor), f"preempting at {now} sequences: times {factor:g}"
     elif names & {"SlotBound"}:
