@@ -1,9 +1,9 @@
-"""What the emulator costs: CPU seconds of a server per 1000 streamed tokens, and requests per second in virtual time.
+"""What the emulator costs: CPU seconds and memory of a start, CPU seconds of a server per 1000 streamed tokens.
 
     python benchmarks/emulator.py [OUT.json]
 
-Ratios within one run: CPU seconds per modelled second, and virtual seconds per real second. The load client runs in
-this process, so only the server's own CPU time (its process_cpu_seconds_total) is counted.
+The load client runs in this process, so only the server's own CPU time (its process_cpu_seconds_total) is counted.
+Simulation in virtual time is measured by benchmarks/simulate.py.
 """
 
 from __future__ import annotations
@@ -11,17 +11,15 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import random
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import aiohttp
-
-from trimtab.emulate.contract import Prompt, SchedulerLimits
-from trimtab.emulate.virtual import ClientRequest, simulate
 
 STREAMS = 64
 TOKENS_PER_STREAM = 250
@@ -50,7 +48,7 @@ async def read_stream(session: aiohttp.ClientSession, index: int) -> int:
 
 
 async def wait_until_ready(session: aiohttp.ClientSession) -> None:
-    for _ in range(200):
+    for _ in range(1200):
         try:
             async with session.get("/health"):
                 return
@@ -59,17 +57,50 @@ async def wait_until_ready(session: aiohttp.ClientSession) -> None:
     raise RuntimeError("the server did not start")
 
 
-def measure_streaming(speedup: float) -> dict[str, float]:
+@contextmanager
+def server(speedup: float) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     env = {**os.environ, "EMULATE_START_SECONDS": "0", "EMULATE_SPEEDUP": str(speedup)}
     process = subprocess.Popen([sys.executable, "-c", SERVE, "m", "--host", "127.0.0.1", "--port", str(port)], env=env)
     try:
-        tokens, wall, used = asyncio.run(load(port))
+        yield process, port
     finally:
         process.terminate()
         process.wait(10)
+
+
+def measure_start() -> dict[str, float]:
+    """Until /health answers, with the machine code in the cache; memory after one request."""
+    with server(1.0) as (_, port):
+        asyncio.run(ready(port))  # fills the cache
+    started = time.perf_counter()
+    with server(50.0) as (process, port):
+        used = asyncio.run(ready(port))
+        seconds = time.perf_counter() - started
+        status = Path(f"/proc/{process.pid}/status").read_text()
+    memory = {line.split(":")[0]: int(line.split()[1]) for line in status.splitlines() if line.startswith("Rss")}
+    return {
+        "seconds": round(seconds, 2),
+        "cpu_seconds": round(used, 2),
+        "anonymous_mib": round(memory["RssAnon"] / 1024),
+        "files_mib": round(memory["RssFile"] / 1024),
+    }
+
+
+async def ready(port: int) -> float:
+    """CPU seconds of the server when it is ready."""
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
+        await wait_until_ready(session)
+        used = await cpu_seconds(session)
+        await read_stream(session, 0)
+        return used
+
+
+def measure_streaming(speedup: float) -> dict[str, float]:
+    with server(speedup) as (_, port):
+        tokens, wall, used = asyncio.run(load(port))
     return {
         "tokens": tokens,
         "tokens_per_second": round(tokens / wall, 1),
@@ -89,39 +120,11 @@ async def load(port: int) -> tuple[int, float, float]:
         return tokens, wall, await cpu_seconds(session) - before
 
 
-def measure_virtual(count: int = 1000) -> dict[str, float]:
-    """A trace of `count` requests under KV pressure, best of three."""
-    rng = random.Random(1)
-    requests = [
-        ClientRequest(
-            str(index),
-            index * 0.2,
-            Prompt(max(16, int(rng.lognormvariate(5.0, 0.6)))),
-            max(4, int(rng.lognormvariate(5.0, 0.8))),
-            1000,
-        )
-        for index in range(count)
-    ]
-    limits = SchedulerLimits(max_num_seqs=64, num_gpu_blocks=400, block_size=32)
-    best, run = float("inf"), None
-    for _ in range(3):
-        started = time.perf_counter()
-        run = simulate(requests, limits)
-        best = min(best, time.perf_counter() - started)
-    assert run is not None
-    return {
-        "requests_per_second": round(count / best, 1),
-        "tokens_per_second": round(run.counters.generation_tokens / best),
-        "virtual_seconds_per_second": round(run.counters.end_seconds / best, 1),
-        "preemptions": run.counters.preemptions,
-    }
-
-
 def main() -> None:
     figures = {
         "streaming_real_time": measure_streaming(1.0),
         "streaming_twice_as_fast": measure_streaming(2.0),
-        "virtual_time": measure_virtual(),
+        "start": measure_start(),
     }
     text = json.dumps(figures, indent=2)
     print(text)

@@ -5,7 +5,7 @@
 Worlds: a made-up one whose prompts tell their length (tests/predict/predict_world.py), and the public traces below
 $TRIMTAB_DATA/traces, where the prompt's length is all that is known. Times are compared with parsing a request's JSON.
 
-Simulation: the emulator's scheduler in virtual time, all requests waiting at the start, admitted by max_num_seqs or by
+Simulation: the compiled scheduler in virtual time, all requests waiting at the start, admitted by max_num_seqs or by
 the middleware's own gate (KV budget = cache size x risk, one standard deviation kept free). Ratios within one run carry
 over; seconds are the cost model's.
 """
@@ -26,9 +26,6 @@ from typing import Any
 
 import numpy as np
 
-from trimtab.emulate.contract import Prompt, Request, SchedulerLimits, StepOutcome
-from trimtab.emulate.scheduler import Scheduler
-from trimtab.emulate.virtual import ClientRequest, simulate
 from trimtab.errors import TrimtabError
 from trimtab.load.readers import read_trace
 from trimtab.middleware.admission import Gate, Ticket
@@ -38,6 +35,8 @@ from trimtab.predict.fitted import to_bytes
 from trimtab.predict.network import LEVELS, Recipe
 from trimtab.predict.pipeline import Outcome, learn
 from trimtab.predict.samples import Sample, arrays
+from trimtab.simulate.config import EngineConfig, StepTimes
+from trimtab.simulate.stepper import Stepper
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests/predict"))
 from predict_world import rows
@@ -81,47 +80,74 @@ def worlds() -> Iterable[World]:
             yield World(Path(source).name, seen, [r.prompt_tokens for r in trace], blocks)
 
 
+@dataclass
+class Asked:
+    """A request that waits from the start, and what became of it; seconds since then."""
+
+    prompt: int
+    output: int
+    first: float = 0.0
+    last: float = 0.0
+    tokens: int = 0
+
+    @property
+    def tpot_seconds(self) -> float | None:
+        return (self.last - self.first) / (self.tokens - 1) if self.tokens > 1 else None
+
+
+@dataclass
+class Served:
+    """A whole run through the compiled scheduler, and what it cost."""
+
+    asked: list[Asked]
+    preemptions: int = 0
+    recomputed_tokens: int = 0
+
+
 class Door:
-    """A `StepScheduler` behind the middleware's gate: who does not fit waits outside, in order."""
+    """The middleware's gate before the engine: who does not fit waits outside, in order. No expectation: no gate."""
 
-    def __init__(self, limits: SchedulerLimits, admission: Admission, expect: Expect) -> None:
-        self._inner, self._gate, self._expect = Scheduler(limits), Gate(), expect
-        self._gate.limits = admission
-        self._outside: deque[Request] = deque()
-        self._tickets: dict[str, Ticket] = {}
+    def __init__(self, admission: Admission | None, expect: Expect | None) -> None:
+        self._gate, self._expect = Gate(), expect
+        if admission is not None:
+            self._gate.limits = admission
 
-    def add(self, request: Request) -> None:
-        self._outside.append(request)
+    def lets_in(self, number: int, asked: Asked) -> Ticket | None:
+        if self._expect is None:
+            return Ticket(1, 0, 0.0)
+        mean, variance = self._expect(number)
+        ticket = Ticket(1, asked.prompt + mean, variance)
+        if not self._gate.fits(ticket):
+            return None
+        self._gate.take(ticket)
+        return ticket
 
-    def abort(self, request_id: str) -> None:
-        raise NotImplementedError("nobody leaves in this benchmark")
+    def leaves(self, ticket: Ticket) -> None:
+        if self._expect is not None:
+            self._gate.release(ticket)
 
-    def step(self) -> StepOutcome:
-        while self._outside and self._gate.fits(ticket := self._ticket(self._outside[0])):
-            request = self._outside.popleft()
-            self._gate.take(ticket)
-            self._tickets[request.request_id] = ticket
-            self._inner.add(request)
-        outcome = self._inner.step()
-        for finished in outcome.finished:
-            self._gate.release(self._tickets.pop(finished.request_id))
-        return outcome
 
-    def _ticket(self, request: Request) -> Ticket:
-        mean, variance = self._expect(int(request.request_id))
-        return Ticket(1, request.prompt.length_tokens + mean, variance)
-
-    @property
-    def running_count(self) -> int:
-        return self._inner.running_count
-
-    @property
-    def waiting_count(self) -> int:
-        return self._inner.waiting_count + len(self._outside)
-
-    @property
-    def kv_usage(self) -> float:
-        return self._inner.kv_usage
+def serve(asked: list[Asked], config: EngineConfig, door: Door) -> Served:
+    """Everybody waits at time 0; the engine steps until all have their answers."""
+    stepper, served = Stepper(config, StepTimes()), Served(asked)
+    outside = deque(enumerate(asked))
+    inside: dict[int, tuple[Asked, Ticket]] = {}
+    now = 0.0
+    while outside or inside:
+        while outside and (ticket := door.lets_in(*outside[0])) is not None:
+            request = outside.popleft()[1]
+            inside[stepper.add(request.prompt, request.output, request.output)] = (request, ticket)
+        step = stepper.step()
+        now += step.seconds
+        served.preemptions += len(step.preempted)
+        served.recomputed_tokens += step.recomputed_tokens
+        for number in step.tokens:
+            request = inside[number][0]
+            request.first = request.first or now
+            request.last, request.tokens = now, request.tokens + 1
+        for number, _ in step.finished:
+            door.leaves(inside.pop(number)[1])
+    return served
 
 
 @dataclass(frozen=True)
@@ -139,23 +165,14 @@ class Run:
     tpot_p99_seconds: float
 
 
-def run(
-    way: str, setting: float, requests: Sequence[ClientRequest], limits: SchedulerLimits, expect: Expect | None
-) -> Run:
-    if expect is None:
-        done = simulate(requests, limits)
-    else:
-        admission = Admission(kv_budget_tokens=limits.kv_cache_size_tokens, risk=setting)
-        done = simulate(requests, limits, scheduler_factory=lambda given: Door(given, admission, expect))
-    tpot = sorted(r.tpot_seconds for r in done.records if r.tpot_seconds is not None)
-    counters = done.counters
+def run(way: str, setting: float, sizes: Sequence[tuple[int, int]], config: EngineConfig, expect: Expect | None) -> Run:
+    admission = Admission(kv_budget_tokens=config.num_gpu_blocks * config.block_size, risk=setting) if expect else None
+    served = serve([Asked(*size) for size in sizes], config, Door(admission, expect))
+    tpot = sorted(r.tpot_seconds for r in served.asked if r.tpot_seconds is not None)
     # the last few long answers run alone, whatever admission did: they are left out
-    ended = sorted((r.end_seconds or 0.0, r.tokens) for r in done.records)[: int(0.8 * len(done.records))]
+    ended = sorted((r.last, r.tokens) for r in served.asked)[: int(0.8 * len(sizes))]
     useful = sum(tokens for _, tokens in ended) / ended[-1][0]
-    return Run(
-        way, setting, counters.preemptions, counters.recomputed_tokens, useful,
-        tpot[int(0.99 * len(tpot))],
-    )  # fmt: skip
+    return Run(way, setting, served.preemptions, served.recomputed_tokens, useful, tpot[int(0.99 * len(tpot))])
 
 
 def simulated(world: World, outcome: Outcome) -> list[Run]:
@@ -166,13 +183,10 @@ def simulated(world: World, outcome: Outcome) -> list[Run]:
     last = world.samples[-SIMULATED:]
     prompts = world.prompt_tokens[-SIMULATED:]
     longest = max(p + s.output_tokens for p, s in zip(prompts, last, strict=True)) + 1
-    limits = SchedulerLimits(
-        num_gpu_blocks=max(world.blocks, longest // 16 + 2), max_model_len=longest, max_num_seqs=256
+    config = EngineConfig(
+        num_gpu_blocks=max(world.blocks, longest // 16 + 2), max_model_len=longest, async_scheduling=False
     )
-    requests = [
-        ClientRequest(str(n), 0.0, Prompt(p), max(1, s.output_tokens), longest)
-        for n, (p, s) in enumerate(zip(prompts, last, strict=True))
-    ]
+    sizes = [(p, max(1, s.output_tokens)) for p, s in zip(prompts, last, strict=True)]
     recipe = outcome.summary["recipe"]
     quantiles = outcome.fitted.tokens(arrays(last, recipe["buckets"], recipe["max_hashes"]))
     one = moments(LEVELS, outcome.summary["percentiles"])
@@ -182,13 +196,10 @@ def simulated(world: World, outcome: Outcome) -> list[Run]:
         "KV budget, predicted": lambda n: each[n],
         "KV budget, true": lambda n: (float(last[n].output_tokens), 0.0),
     }
-    seqs = [
-        run("max_num_seqs", n, requests, SchedulerLimits(**{**asdict(limits), "max_num_seqs": n}), None)
-        for n in SEQUENCES
-    ]
+    seqs = [run("max_num_seqs", n, sizes, replace(config, max_num_seqs=n), None) for n in SEQUENCES]
     if seqs[-1].preemptions < LEAST_PREEMPTIONS:
         return []
-    runs = [*seqs, *(run(way, risk, requests, limits, expect) for way, expect in ways.items() for risk in RISKS)]
+    runs = [*seqs, *(run(way, risk, sizes, config, expect) for way, expect in ways.items() for risk in RISKS)]
     good = NEAR_BEST * max(r.useful for r in runs)
     chosen = [replace(seqs[-1], way="default")]
     for way in ("max_num_seqs", *ways):

@@ -12,5 +12,5 @@ Kubernetes.
     loop                  look, decide, act, until the search has converged
     options, load, show   from a person's options to a spec; the built-in load; what is printed
     session, guard        one whole run; its lock, signals and log
-    demo, grid            one scenario for every demo; ranking of configurations in virtual time
+    demo                  one scenario for every demo
 """

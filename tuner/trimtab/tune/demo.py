@@ -1,8 +1,8 @@
-"""The demo's scenario, in one place: `trimtab tune --demo`, `trimtab grid --demo` and the Kubernetes demo use it.
+"""The demo's scenario, in one place: `trimtab tune --demo` and the Kubernetes demo use it.
 
 A small engine with a bad configuration: `max_num_seqs` far above what its KV blocks hold, prefix caching off although
 nine of ten prompts share a prefix. It preempts, computes again, and misses the SLO. In virtual time (one replica,
-200 s, seeds 0 and 1) goodput is 119 to 150 tok/s as found, 251 to 258 with 16 sequences, 263 to 289 with caching,
+200 s, seeds 0 and 1) goodput is 113 to 134 tok/s as found, 241 to 254 with 16 sequences, 261 to 282 with caching,
 too. About 300 streamed tokens/s per replica, so that three fit on two cores beside a control plane.
 """
 
