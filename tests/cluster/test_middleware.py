@@ -63,13 +63,14 @@ def helm_operator(helm: Callable[..., Any], system: str, namespace: str) -> None
 def emulated(
     cluster: Any, crds: None, helm: Callable[..., Any], new_namespace: Callable[..., str]
 ) -> Iterator[Scenario]:
-    """Emulated engines take the flag and load nothing: the canary serves, and shows no middleware."""
+    """Engines of an image that drops the flag: the canary serves, and shows no middleware."""
     namespace, system = new_namespace(), new_namespace()
     rollout = {"warmupSeconds": 5, "measurementSeconds": 30, "confirmationSeconds": 0, "maxMeasurementSeconds": 40}
     made = tuner({"tokens": {"capMaxTokens": 500}})
     made["spec"]["rollout"] |= rollout
     load = ("--rate=3", "--duration=400", "--prompt=60:0.3", "--output=40:0.4", "--patience=20", "--seed=2")
-    s = Scenario(cluster.at(namespace), made, args=("--max-num-seqs=16",), load=load)
+    env = {"EMULATE_IGNORE_MIDDLEWARE": "1"}
+    s = Scenario(cluster.at(namespace), made, args=("--max-num-seqs=16",), env=env, load=load)
     s.start()
     helm_operator(helm, system, namespace)
     s.tune()
@@ -90,7 +91,7 @@ def test_an_engine_that_does_not_load_it_gets_its_old_template_back_and_a_reason
     assert emulated.failures() == {}
 
 
-# --- engines that load it: emulated behind an ASGI front, and vLLM itself --------------------------------------------
+# --- engines that load it: emulated, and vLLM itself ------------------------------------------------------------------
 def complete(address: str, **more: Any) -> Json:
     body = {"model": "tiny", "prompt": "a" * 20, "ignore_eos": True, **more}
     request = urllib.request.Request(f"http://{address}/v1/completions", json.dumps(body).encode())
@@ -116,18 +117,6 @@ def tuner(policy: Json) -> Json:
     return made
 
 
-def emulated_template() -> tuple[Json, list[Json]]:
-    """The emulator behind an ASGI front, which loads middleware as vLLM does; and the ConfigMap with that front."""
-    template: Json = manifests.target(args=("--max-num-seqs=16",))[0]["spec"]["template"]
-    front = (Path(__file__).parent / "asgi_front.py").read_text()
-    (body,) = template["spec"]["containers"]
-    body["command"] = ["/front/vllm", "serve", "tiny"]
-    body["volumeMounts"] = [{"name": "front", "mountPath": "/front"}]
-    template["spec"]["volumes"] = [{"name": "front", "configMap": {"name": "front", "defaultMode": 0o555}}]
-    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "front"}, "data": {"vllm": front}}
-    return template, [config]
-
-
 @pytest.fixture(
     scope="module",
     params=["emulated", pytest.param("vllm", marks=[pytest.mark.engine, pytest.mark.soak, pytest.mark.timeout(1800)])],
@@ -146,8 +135,7 @@ def scenario(
     if request.param == "vllm":
         items[0]["spec"]["template"] = pod_template(request.getfixturevalue("vllm"), ["--max-num-seqs=16"])
     else:
-        items[0]["spec"]["template"], more = emulated_template()
-        items = [*more, *items]
+        items[0]["spec"]["template"] = manifests.target(args=("--max-num-seqs=16",))[0]["spec"]["template"]
         load = ("--rate=3", "--duration=900", "--prompt=60:0.3", "--output=40:0.4", "--patience=20", "--seed=2")
     deployment = next(i for i in items if i["kind"] == "Deployment")
     deployment["spec"]["strategy"] = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
