@@ -32,15 +32,16 @@ ROUNDS: Final = 10
 RELATIVE_ERROR: Final = 0.02
 STEP_SHARE: Final = 0.5
 MINIMUM_REQUESTS: Final = 20
-#: coefficients in the order of the work columns. `per_over_token` is not fitted: where weights stop to hide prefill
-#: (`free_tokens`) is a second unknown that no run at hand separates
-COLUMNS: Final = tuple(f.name for f in fields(StepTimes) if f.name != "free_tokens")
-FITTED: Final = tuple(name for name in COLUMNS if name != "per_over_token")
-_AT: Final = tuple(COLUMNS.index(name) for name in FITTED)
+#: what is fitted. Not `per_over_token`: from where on weights no longer hide prefill (`free_tokens`) is a second
+#: unknown that no run at hand separates
+FITTED: Final = ("fixed", "per_prefill_token", "per_pair", "per_decode_seq", "per_kv_token", "per_prefill_step")
+#: their work columns
+FITTED_AT: Final = (st.W_STEPS, st.W_PREFILL, st.W_PAIRS, st.W_DECODE, st.W_KV, st.W_PREFILL_STEP)
 #: bootstrap: requests of neighbouring arrival share their steps and are drawn together
 BLOCK_REQUESTS: Final = 10
 DRAWS: Final = 24
 _LEAST: Final = 1e-14
+_ZERO: Final = {field.name: 0 for field in fields(StepTimes)}
 
 
 @dataclass(frozen=True)
@@ -75,12 +76,7 @@ class Prior:
 
 #: says nothing: three powers of e either way, around a mid-size model on a data-centre GPU. Attention over the prompt
 #: begins low: at short prompts it is lost in `per_prefill_token`
-WEAK: Final = Prior(
-    np.array([0.01 if n == "fixed" else _default for n, _default in (
-        (n, {"per_prefill_token": 3e-5, "per_pair": 1e-10, "per_decode_seq": 5e-5, "per_kv_token": 1e-7}.get(n, 1e-3))
-        for n in FITTED)]),
-    np.full(len(FITTED), 3.0),
-)  # fmt: skip
+WEAK: Final = Prior(np.array([0.01, 3e-5, 1e-10, 5e-5, 1e-7, 1e-3]), np.full(6, 3.0))
 
 
 @dataclass(frozen=True)
@@ -97,7 +93,7 @@ class Fitted:
 
 
 @dataclass(frozen=True)
-class _Rows:
+class Rows:
     """A row per duration: its work, its seconds, what it may be off by, and which block of requests it belongs to."""
 
     work: F64
@@ -115,7 +111,7 @@ def fit_step_times(runs: Sequence[Run], prior: Prior = WEAK, *, seed: int = 0) -
     x = prior.median.copy()
     for round_ in range(ROUNDS):
         rows = _joined([_rows(run, simulate(run.log.load, run.config, times_of(x), marks=True)) for run in runs])
-        found = _solved(rows, prior, x)
+        found = solved(rows, prior, x)
         # half steps at the end settle what would swing between two schedules; not of logarithms: sums must stay
         x = found if round_ < ROUNDS // 2 else (x + found) / 2
     draws = _draws(rows, prior, x, np.random.default_rng(seed))
@@ -130,19 +126,19 @@ def fit_step_times(runs: Sequence[Run], prior: Prior = WEAK, *, seed: int = 0) -
 
 def times_of(x: F64) -> StepTimes:
     """StepTimes of coefficients in the order of FITTED."""
-    return StepTimes(**{**dict.fromkeys(COLUMNS, 0.0), **dict(zip(FITTED, x.tolist(), strict=True))})
+    return StepTimes(**{**_ZERO, **dict(zip(FITTED, x.tolist(), strict=True))})
 
 
 def coefficients_of(times: StepTimes) -> F64:
     return np.array([getattr(times, name) for name in FITTED])
 
 
-def _rows(run: Run, outcome: Outcome) -> _Rows:
+def _rows(run: Run, outcome: Outcome) -> Rows:
     """One row per decode and one per way to the first token."""
     log, marks = run.log, outcome.marks
     known = ~np.isnan(log.scheduled)
     begin = np.where(known, log.scheduled, log.load.arrival)
-    at_begin = np.where(known[:, None], marks[:, 0], _work_at(outcome, log.load.arrival))
+    at_begin = np.where(known[:, None], marks[:, 0], work_at(outcome, log.load.arrival))
     rows = []
     for since, until, work, enough in (
         (log.first, log.last, marks[:, 2] - marks[:, 1], log.load.output > 1),
@@ -153,10 +149,10 @@ def _rows(run: Run, outcome: Outcome) -> _Rows:
         rows.append((work[kept], (until - since)[kept], np.flatnonzero(kept) // BLOCK_REQUESTS))
     work, seconds, block = (np.concatenate(parts) for parts in zip(*rows, strict=True))
     step = outcome.counters.busy_seconds / max(1, outcome.counters.steps)
-    return _Rows(work[:, list(_AT)], seconds, RELATIVE_ERROR * seconds + STEP_SHARE * step, block)
+    return Rows(work[:, list(FITTED_AT)], seconds, RELATIVE_ERROR * seconds + STEP_SHARE * step, block)
 
 
-def _work_at(outcome: Outcome, when: F64) -> F64:
+def work_at(outcome: Outcome, when: F64) -> F64:
     """The work done up to these times: between the known points (admissions and tokens of all requests) linear."""
     at = np.concatenate((outcome.scheduled, outcome.first, outcome.last))
     done = outcome.marks.transpose(1, 0, 2).reshape(len(at), -1)
@@ -166,12 +162,12 @@ def _work_at(outcome: Outcome, when: F64) -> F64:
     return np.stack([np.interp(when, at, np.maximum.accumulate(column), left=0.0) for column in done.T], axis=1)
 
 
-def _joined(parts: Sequence[_Rows]) -> _Rows:
+def _joined(parts: Sequence[Rows]) -> Rows:
     blocks, first = [], 0
     for part in parts:
         blocks.append(part.block + first)
         first += int(part.block.max(initial=0)) + 1
-    return _Rows(
+    return Rows(
         np.concatenate([p.work for p in parts]),
         np.concatenate([p.seconds for p in parts]),
         np.concatenate([p.tolerance for p in parts]),
@@ -179,7 +175,7 @@ def _joined(parts: Sequence[_Rows]) -> _Rows:
     )
 
 
-def _solved(rows: _Rows, prior: Prior, start: F64) -> F64:
+def solved(rows: Rows, prior: Prior, start: F64) -> F64:
     """Most likely logarithms of the coefficients: data with soft outliers (soft_l1), prior as it is."""
     matrix, target = rows.work / rows.tolerance[:, None], rows.seconds / rows.tolerance
     centre = np.log(prior.median)
@@ -192,13 +188,13 @@ def _solved(rows: _Rows, prior: Prior, start: F64) -> F64:
     return np.asarray(np.maximum(np.exp(found.x), _LEAST), dtype=np.float64)
 
 
-def _draws(rows: _Rows, prior: Prior, x: F64, rng: np.random.Generator) -> F64:
+def _draws(rows: Rows, prior: Prior, x: F64, rng: np.random.Generator) -> F64:
     """(DRAWS, coefficients): blocks of requests resampled, the prior's centre drawn from the prior."""
     members = [np.flatnonzero(rows.block == b) for b in np.unique(rows.block)]
     found = []
     for _ in range(DRAWS):
         index = np.concatenate([members[k] for k in rng.integers(len(members), size=len(members))])
-        sample = _Rows(rows.work[index], rows.seconds[index], rows.tolerance[index], rows.block[index])
+        sample = Rows(rows.work[index], rows.seconds[index], rows.tolerance[index], rows.block[index])
         centre = prior.median * np.exp(rng.normal(size=len(x)) * prior.spread)
-        found.append(_solved(sample, Prior(centre, prior.spread), x))
+        found.append(solved(sample, Prior(centre, prior.spread), x))
     return np.array(found)

@@ -182,23 +182,35 @@ def save_profile(profile: Profile, path: str | Path) -> None:
 
 
 def _drawn(model: LoadModel, seconds: float, seed: int, scale: float) -> Workload:
-    """Each property from its own stream: changing one leaves the others as they were."""
-    streams = [np.random.default_rng([seed, k]) for k in range(7)]
-    arrival = _arrivals(streams[0], model.requests_per_second * scale, model.burst_variation**2, seconds)
-    n = len(arrival)
-    prompt, output = (
-        lengths.draw(streams[k].random(n)) for k, lengths in ((1, model.prompt_tokens), (2, model.output_tokens))
+    rng = np.random.default_rng([seed, 0])
+    return requests_at(
+        model, _arrivals(rng, model.requests_per_second * scale, model.burst_variation**2, seconds), seed
     )
+
+
+def requests_at(model: LoadModel, arrival: F64, seed: int, *, stratified: bool = False) -> Workload:
+    """Requests with the model's properties at these times.
+
+    Each property has its own stream: changing one leaves the others as they were. `stratified`: the properties'
+    distributions are met exactly, in random order, where a measured sample is to be repeated.
+    """
+    n = len(arrival)
+
+    def uniform(stream: int) -> F64:
+        rng = np.random.default_rng([seed, stream])
+        return (rng.permutation(n) + 0.5) / n if stratified else rng.random(n)
+
+    prompt, output = model.prompt_tokens.draw(uniform(1)), model.output_tokens.draw(uniform(2))
     prefix = model.shared_prefix
-    shared = streams[5].random(n) < (prefix.share if prefix else 0.0)
-    group = streams[6].integers(prefix.groups if prefix else 1, size=n)
-    left, place = streams[4].random((2, n))
-    cancel = np.where((left < model.cancel_share) & (output > 1), 1 + (place * (output - 1)).astype(np.int32), 0)
+    shared = uniform(5) < (prefix.share if prefix else 0.0)
+    group = (uniform(6) * (prefix.groups if prefix else 1)).astype(np.int32)
+    leaves = (uniform(4) < model.cancel_share) & (output > 1)
+    cancel = np.where(leaves, 1 + (uniform(7) * (output - 1)).astype(np.int32), 0)
     return Workload.of(
         arrival,
         prompt,
         output,
-        max_tokens=_limits(model, output, streams[3].random((2, n))),
+        max_tokens=_limits(model, output, uniform(3), uniform(8)),
         cancel_tokens=cancel.astype(np.int32),
         patience=None if model.patience_seconds is None else np.full(n, model.patience_seconds),
         chunks=[(int(g),) if s else () for g, s in zip(group, shared, strict=True)],
@@ -218,11 +230,11 @@ def _arrivals(rng: np.random.Generator, rate: float, squared_variation: float, s
     return every[every < seconds]
 
 
-def _limits(model: LoadModel, output: I32, uniform: F64) -> I32:
+def _limits(model: LoadModel, output: I32, which: F64, where: F64) -> I32:
     if model.max_tokens is None:
         return output
-    free = np.maximum(model.max_tokens.draw(uniform[1]), output + 1)
-    return np.where(uniform[0] < model.capped_share, output, free).astype(np.int32)
+    free = np.maximum(model.max_tokens.draw(where), output + 1)
+    return np.where(which < model.capped_share, output, free).astype(np.int32)
 
 
 def _replayed(model: LoadModel, seconds: float, scale: float) -> Workload:
