@@ -25,6 +25,7 @@ from trimtab.simulate.state import (
     COMPUTED,
     DECIDED,
     DELIVERED,
+    DONE_AT,
     DUE,
     DUE_AT,
     DUE_COUNT_AT,
@@ -43,6 +44,8 @@ from trimtab.simulate.state import (
     IN_FLIGHT_BATCH,
     KNOWN,
     LAST,
+    MARKS_AT,
+    MARKS_WANTED,
     N_COASTING,
     N_EXPLICIT,
     N_RUNNING,
@@ -58,6 +61,8 @@ from trimtab.simulate.state import (
     TICK,
     TOKENS,
     TQ,
+    WORK_AT,
+    WORK_COLUMNS,
 )
 
 
@@ -115,6 +120,12 @@ def read_so_far(m: I32, c: I64, f: F64, i: int) -> None:
     if read > 0 and not m[i * RQ + GONE]:
         m[i * RQ + TOKENS] += read
         f[i * TQ + LAST] = f[c[CLOCKS_AT] + DELIVERED]
+        if c[MARKS_WANTED]:  # the work up to that token: without the batch that is being computed
+            for k in range(WORK_COLUMNS):
+                done = f[c[DONE_AT] + k]
+                if c[DECIDED]:
+                    done -= c[WORK_AT + c[FLYING] * WORK_COLUMNS + k]
+                f[c[MARKS_AT] + (i * 3 + 2) * WORK_COLUMNS + k] = done
 
 
 @compiled

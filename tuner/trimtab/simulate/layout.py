@@ -75,8 +75,8 @@ class Store:
         c[st.FREE], c[st.N_FREE_ROWS], c[st.N_ROWS] = config.usable_blocks, room.rows, room.rows
         c[st.IN_FLIGHT_BATCH] = c[st.FLYING] = -1
         c[st.SWAPPING], c[st.CPU_FREE] = config.preemption == "swap", config.cpu_blocks
-        # what looks at every step, or lets a request be behind another's unfinished prefill, visits everyone
-        c[st.COASTS] = not (room.traced or room.marks or config.long_prefill_token_threshold)
+        # a trace shows everyone in every step; behind another's unfinished prefill a request may get nothing
+        c[st.COASTS] = not (room.traced or config.long_prefill_token_threshold)
         c[st.TICK], c[st.N_EXPLICIT] = 1, -1
         self.ints(st.DUE_AT)[:] = -1
         c[st.N_BLOCKS], c[st.WIDTH], c[st.MARKS_WANTED] = blocks, room.width, room.marks

@@ -15,7 +15,9 @@ from trimtab.simulate.workload import Workload
 
 def precompile() -> None:
     """Call each entry of the compiled code once."""
-    Stepper(EngineConfig(num_gpu_blocks=2), StepTimes()).step()
+    stepper = Stepper(EngineConfig(num_gpu_blocks=2), StepTimes())
+    stepper.step()
+    stepper.lose_blocks(0)
     simulate(Workload.of([0.0], [1], [1]), EngineConfig(num_gpu_blocks=2), StepTimes())
 
 

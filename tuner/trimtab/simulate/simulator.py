@@ -15,7 +15,7 @@ from trimtab.simulate.layout import Room, Store
 from trimtab.simulate.loop import run
 from trimtab.simulate.outcome import Counters, Outcome
 from trimtab.simulate.state import F64, I32, I64
-from trimtab.simulate.workload import Workload, shared_contents
+from trimtab.simulate.workload import Workload, blocks_of_chunks, shared_contents
 
 #: kinds in `Outcome.trace`: all but single tokens
 TRACED: Final = sum(1 << kind for kind in range(len(st.TRACE_KINDS)) if kind != st.T_TOKEN)
@@ -40,9 +40,15 @@ def simulate(
     store = build(load, config, times or StepTimes(), marks=marks, trace=trace)
     if sample_seconds is not None:
         start_sampling(store, sample_seconds)
-    while (reason := run(*store.state)) != st.FINISHED:
-        store.grow(GROW[reason](store.room))
+    drive(store)
     return _outcome(load, store)
+
+
+def drive(store: Store) -> int:
+    """Run to the end (FINISHED) or as far as arrivals are known (MORE_REQUESTS)."""
+    while (reason := run(*store.state)) in GROW:
+        store.grow(GROW[reason](store.room))
+    return reason
 
 
 def build(load: Workload, config: EngineConfig, times: StepTimes, *, marks: bool = False, trace: bool = False) -> Store:
@@ -103,6 +109,7 @@ def request_rows(load: Workload, config: EngineConfig) -> I32:
     r[:, st.PROMPT] = r[:, st.KNOWN] = load.prompt
     r[:, st.LIMIT] = limit
     r[:, st.CAP] = np.minimum(load.output, limit)
+    r[:, st.OUTPUT] = load.output
     r[:, st.CANCEL] = load.cancel_tokens
     r[:, st.PRIORITY] = load.priority
     r[:, st.ROW] = -1
@@ -119,7 +126,8 @@ def request_moments(load: Workload) -> F64:
 
 def _contents(load: Workload, config: EngineConfig) -> tuple[I64, I32, I32, int]:
     if config.enable_prefix_caching:
-        return shared_contents(load, config.block_size)
+        base = np.concatenate(([0], np.cumsum(blocks_of_chunks(load, config.block_size))))
+        return *shared_contents(load, config.block_size, base), int(base[-1])
     return np.zeros(len(load), np.int64), np.zeros(len(load), np.int32), np.zeros(0, np.int32), 0
 
 
@@ -141,8 +149,6 @@ def _width(load: Workload, r: I32, config: EngineConfig) -> int:
 
 def _outcome(load: Workload, store: Store) -> Outcome:
     r, c = store.requests, store.state.c
-    ending = r[:, st.ENDING].copy()
-    ending[(ending == st.STOP) & (load.output > r[:, st.LIMIT])] = st.LENGTH
     when: dict[str, Any] = {
         name: np.where(store.moments[:, column] < 0, np.nan, store.moments[:, column])
         for name, column in (("scheduled", st.SCHEDULED), ("first", st.FIRST), ("last", st.LAST), ("end", st.END))
@@ -151,10 +157,17 @@ def _outcome(load: Workload, store: Store) -> Outcome:
     trace = store.ints(st.TRACE_AT)[: 4 * c[st.N_TRACE]].reshape(-1, 4)
     samples = store.floats(st.SAMPLES_AT)[: c[st.N_SAMPLES] * st.SAMPLE_COLUMNS].reshape(-1, st.SAMPLE_COLUMNS)
     return Outcome(
-        load=load, ending=ending, tokens=r[:, st.TOKENS], preemptions=r[:, st.PREEMPTIONS], cached=r[:, st.CACHED],
+        load=load, ending=endings(r), tokens=r[:, st.TOKENS], preemptions=r[:, st.PREEMPTIONS], cached=r[:, st.CACHED],
         recomputed=r[:, st.RECOMPUTED], counters=totals(store), marks=marks, trace=trace,
         samples=samples, **when,
     )  # fmt: skip
+
+
+def endings(rows: I32) -> I32:
+    """(n, RQ) -> how each request ended, of `state.ENDINGS`."""
+    ending = rows[:, st.ENDING].copy()
+    ending[(ending == st.STOP) & (rows[:, st.OUTPUT] > rows[:, st.LIMIT])] = st.LENGTH
+    return ending
 
 
 def totals(store: Store) -> Counters:

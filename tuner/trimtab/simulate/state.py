@@ -69,6 +69,8 @@ ENDS: Final = 27
 DUE: Final = 28
 DUE_NEXT: Final = 29
 DUE_PREVIOUS: Final = 30
+#: where the model stops by itself
+OUTPUT: Final = 31
 RQ: Final = 32
 
 # --- f[i * TQ + ...], seconds; -1: never ------------------------------------------------------------------------------

@@ -44,7 +44,8 @@ class Workload:
     `cancel_tokens`: the client leaves after reading them (0: never). `cancel_at`: it leaves at that time; `patience`:
     that many seconds after arrival without a first token (inf: never). Chunks name the shared beginning of a prompt:
     request i has chunks `chunk_ids[chunk_start[i] : chunk_start[i + 1]]` of `chunk_tokens[i]` tokens each, numbered
-    from 0; equal numbers mean equal tokens after an equal past.
+    from 0; equal numbers mean equal tokens after an equal past. `chunk_names[number]` is what the caller called it,
+    the same in every load of a stream.
     """
 
     arrival: F64
@@ -59,6 +60,7 @@ class Workload:
     chunk_ids: I32
     chunk_tokens: I32
     order: I64
+    chunk_names: I64
 
     def __len__(self) -> int:
         return len(self.arrival)
@@ -84,20 +86,39 @@ class Workload:
         if n and not np.isfinite(at).all():
             raise InputError("arrival", "holds something that is no time", "Give seconds.")
         order = np.argsort(at, kind="stable")
-        ids, start = _numbered(chunks if chunks is not None else [()] * n, order)
+        leave = _times("cancel_at", cancel_at, order)
+        if (leave < at[order]).any():
+            raise InputError("cancel_at", "a client leaves before it comes", "Give times from its arrival on.")
+        ids, start, names = _numbered(chunks if chunks is not None else [()] * n, order)
         return cls(
             at[order],
             _whole("prompt", prompt, order, 1),
             _whole("output", output, order, 1),
             _whole("max_tokens", max_tokens if max_tokens is not None else output, order, 1),
             _whole("cancel_tokens", cancel_tokens if cancel_tokens is not None else np.zeros(n, np.int32), order, 0),
-            _times("cancel_at", cancel_at, order),
+            leave,
             _times("patience", patience, order),
             _whole("priority", priority if priority is not None else np.zeros(n, np.int32), order, -(2**31)),
             start,
             ids,
             _whole("chunk_tokens", chunk_tokens if chunk_tokens is not None else np.ones(n, np.int32), order, 1),
             order,
+            names,
+        )
+
+    def part(self, begin: int, end: int) -> Workload:
+        """Requests `begin` to `end`, in order of arrival."""
+        columns = {
+            name: getattr(self, name)[begin:end]
+            for name in (
+                "arrival", "prompt", "output", "max_tokens", "cancel_tokens", "cancel_at", "patience", "priority",
+                "chunk_tokens", "order",
+            )
+        }  # fmt: skip
+        start = self.chunk_start[begin : end + 1]
+        used, ids = np.unique(self.chunk_ids[start[0] : start[-1]], return_inverse=True)
+        return Workload(
+            **columns, chunk_start=start - start[0], chunk_ids=ids.astype(np.int32), chunk_names=self.chunk_names[used]
         )
 
     @classmethod
@@ -122,31 +143,35 @@ class Workload:
         )
 
 
-def shared_contents(load: Workload, block_size: int) -> tuple[I64, I32, I32, int]:
-    """Each request's full KV blocks within its chunks, as numbers of contents: (start, count, numbers, how many)."""
-    per_request = np.diff(load.chunk_start)
-    covered = np.minimum(load.prompt.astype(np.int64), per_request * load.chunk_tokens)
+def blocks_of_chunks(load: Workload, block_size: int) -> I64:
+    """How many numbers of contents each chunk needs."""
+    longest = np.zeros(len(load.chunk_names), np.int64)
+    np.maximum.at(longest, load.chunk_ids, np.repeat(load.chunk_tokens, np.diff(load.chunk_start)))
+    return longest // block_size + 2
+
+
+def shared_contents(load: Workload, block_size: int, base: I64) -> tuple[I64, I32, I32]:
+    """Each request's full KV blocks within its chunks, as numbers of contents: (start, count, numbers).
+
+    `base`: each chunk's first number; it has as many as `blocks_of_chunks` says.
+    """
+    covered = np.minimum(load.prompt.astype(np.int64), np.diff(load.chunk_start) * load.chunk_tokens)
     count = covered // block_size
     start = np.concatenate(([0], np.cumsum(count)))
     total = int(start[-1])
-    if total == 0:
-        return start[:-1], count.astype(np.int32), np.zeros(0, np.int32), 0
-    longest = np.zeros(int(load.chunk_ids.max()) + 1, np.int64)
-    np.maximum.at(longest, load.chunk_ids, np.repeat(load.chunk_tokens, per_request))
-    base = np.concatenate(([0], np.cumsum(longest // block_size + 2)))
     owner = np.repeat(np.arange(len(load)), count)
     place = np.arange(total) - start[owner]
     size = load.chunk_tokens[owner].astype(np.int64)
     chunk = ((place + 1) * block_size - 1) // size  # the last chunk that the block touches
     numbers = base[load.chunk_ids[load.chunk_start[owner] + chunk]] + place - chunk * size // block_size
-    return start[:-1], count.astype(np.int32), numbers.astype(np.int32), int(base[-1])
+    return start[:-1], count.astype(np.int32), numbers.astype(np.int32)
 
 
-def _numbered(chunks: Sequence[Sequence[int]], order: I64) -> tuple[I32, I64]:
+def _numbered(chunks: Sequence[Sequence[int]], order: I64) -> tuple[I32, I64, I64]:
     flat = [chunk for i in order for chunk in chunks[i]]
     counts = np.array([len(chunks[i]) for i in order], dtype=np.int64)
-    ids = np.unique(np.array(flat, dtype=np.int64), return_inverse=True)[1].astype(np.int32)
-    return ids, np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))
+    names, ids = np.unique(np.array(flat, dtype=np.int64), return_inverse=True)
+    return ids.astype(np.int32), np.concatenate((np.zeros(1, np.int64), np.cumsum(counts))), names
 
 
 def _whole(name: str, values: Sequence[int] | I32, order: I64, least: int) -> I32:
