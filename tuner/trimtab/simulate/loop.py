@@ -251,6 +251,10 @@ def client_leaves(m: I32, c: I64, f: F64, i: int, ending: int, at: float) -> Non
 @compiled
 def skip_idle_time(m: I32, c: I64, f: F64) -> bool:
     """To the next arrival, departure or abort. False when nothing can change any more."""
+    while c[NEXT_EVENT] < c[N_EVENTS] and m[(m[c[EVENTS_AT] + c[NEXT_EVENT]] >> 1) * RQ + STATUS] == DONE:
+        c[NEXT_EVENT] += 1
+    while c[PENDING_HEAD] < c[PENDING_TAIL] and m[m[c[PENDING_AT] + c[PENDING_HEAD]] * RQ + STATUS] == DONE:
+        c[PENDING_HEAD] += 1
     found = False
     at = 0.0
     if c[Q_TAIL] < c[N_REQUESTS]:
