@@ -10,10 +10,10 @@ from trimtab.observe.exposition import parse
 from trimtab.observe.samples import Samples
 from trimtab.simulate.config import EngineConfig
 from trimtab.simulate.outcome import Outcome
-from trimtab.simulate.state import F64
+from trimtab.simulate.state import F64, I32
 
 #: vLLM 0.32, v1/metrics/loggers.py
-TTFT = (.001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1., 2.5, 5., 7.5, 10., 20., 40., 80., 160., 640.)  # fmt: skip
+TTFT = (.001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1., 2.5, 5., 7.5, 10., 20., 40., 80., 160.)  # fmt: skip
 E2E = (.3, .5, .8, 1., 1.5, 2., 2.5, 5., 10., 15., 20., 30., 40., 50., 60., 120., 240., 480., 960.)  # fmt: skip
 TPOT = (.01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1., 2.5, 5.)  # fmt: skip
 LENGTHS = (1., 2., 5., 10., 20., 50., 100., 200., 500., 1000., 2000., 5000.)  # fmt: skip
@@ -82,7 +82,7 @@ def _steps(outcome: Outcome, at: float) -> float:
     return float(np.max(steps[times <= at], initial=0.0))
 
 
-def _histogram(name: str, bounds: tuple[float, ...], values: F64) -> list[str]:
+def _histogram(name: str, bounds: tuple[float, ...], values: F64 | I32) -> list[str]:
     counts = [(str(b), (values <= b).sum()) for b in bounds] + [("+Inf", len(values))]
     return [
         *(f'vllm:{name}_bucket{{{LABELS},le="{b}"}} {count}' for b, count in counts),
