@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import re
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from simulated_worlds import profile
 from trimtab.cli.main import main
-from trimtab.cli.simulate import configurations, parse_setting, parse_times
+from trimtab.cli.simulation import configurations, parse_setting, parse_times
 from trimtab.errors import InputError
-from trimtab.simulate.config import StepTimes
+from trimtab.simulate.config import EngineConfig, StepTimes
+from trimtab.simulate.profile import save_profile
 
 
 def call(*args: str) -> int:
@@ -96,4 +101,93 @@ def test_settings_and_times_are_read_by_their_type() -> None:
     assert parse_setting("admission=reserve") == ("admission", ["reserve"])
     assert parse_times("fixed=0.02,free_tokens=64") == StepTimes(0.02, 0.0, 0.0, 0.0, 0.0, 0.0, 64)
     with pytest.raises(InputError):
-        configurations(100, ["max_num_seqs=4", "max_num_seqs=8"])
+        configurations(EngineConfig(num_gpu_blocks=100), ["max_num_seqs=4", "max_num_seqs=8"])
+
+
+@pytest.mark.parametrize(
+    ("name", "begin"), [("p.html", b"<!doctype html>"), ("p.svg", b"<?xml"), ("p.png", b"\x89PNG")]
+)
+def test_a_picture_is_drawn_and_the_same_run_gives_the_same(tmp_path: Path, name: str, begin: bytes) -> None:
+    pytest.importorskip("matplotlib")
+    raw = []
+    for _ in range(2):
+        arguments = ("--blocks", "60", "--rate", "6", "--duration", "10", "--set", "max_num_seqs=4,8")
+        assert call(*arguments, "--plot", str(tmp_path / name)) == 0
+        raw.append((tmp_path / name).read_bytes())
+    assert raw[0].startswith(begin) and raw[0] == raw[1]
+    if name.endswith("html"):
+        text = raw[0].decode()
+        assert "max_num_seqs=8" in text and "KV cache in use" in text
+        assert not re.findall(r'(?:src|href)="(?!#)', text), "nothing is loaded from elsewhere"
+
+
+def test_a_kind_of_picture_that_cannot_be_written_is_refused_before_anything_runs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert call("--blocks", "100", "--plot", "x.pdf") == 2
+    assert ".svg" in capsys.readouterr().err
+
+
+def test_kv_use_over_time_is_in_text_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "out.json"
+    assert call("--blocks", "60", "--rate", "6", "--duration", "20", "--series", "--json", str(file)) == 0
+    (result,) = json.loads(file.read_text())["results"]
+    course = result["series"]
+    assert len(course["at_seconds"]) == len(course["kv_usage"]) > 50
+    assert 0.9 < max(course["kv_usage"]) <= 1.0 and result["counters"]["preemptions"] > 0
+    tokens = sum(
+        rate * gap
+        for rate, gap in zip(
+            course["tokens_per_second"],
+            [b - a for a, b in pairwise([0.0, *course["at_seconds"]])],
+            strict=True,
+        )
+    )
+    assert tokens == pytest.approx(result["counters"]["generation_tokens"], rel=0.05)
+    assert "█" in "".join(capsys.readouterr())
+
+
+def test_a_profile_brings_engine_step_times_and_load_and_options_go_over_it(tmp_path: Path) -> None:
+    save_profile(profile("slots"), tmp_path / "p.json")
+    results = []
+    for more in ((), ("--set", "max_num_seqs=64"), ("--rate", "1")):
+        file = tmp_path / "out.json"
+        assert call("--profile", str(tmp_path / "p.json"), "--duration", "20", *more, "--json", str(file)) == 0
+        results += json.loads(file.read_text())["results"]
+    seqs = [r["config"]["max_num_seqs"] for r in results]
+    requests = [sum(r["endings"].values()) for r in results]
+    assert seqs == [16, 64, 16] and requests[0] == requests[1] > 300 > requests[2]
+    assert results[0]["config"]["num_gpu_blocks"] == profile("slots").engine.num_gpu_blocks
+
+
+def test_a_mooncake_trace_shares_its_prefixes(tmp_path: Path) -> None:
+    line = '{"timestamp": %d, "input_length": 1100, "output_length": 10, "hash_ids": [1, 2, %d]}\n'
+    with gzip.open(tmp_path / "m.jsonl.gz", "wt") as file:
+        file.writelines(line % (1000 * i, 10 + i) for i in range(5))
+    out = tmp_path / "out.json"
+    trace = ("--trace", f"mooncake:{tmp_path / 'm.jsonl.gz'}")
+    assert call("--blocks", "500", *trace, "--json", str(out)) == 0
+    (result,) = json.loads(out.read_text())["results"]
+    # two blocks of 512 tokens are shared by all but the first
+    assert result["counters"]["prefix_cache_hits"] == 4 * 1024
+
+
+def test_explain_says_what_binds_in_text_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_profile(profile("slots"), tmp_path / "p.json")
+    file = tmp_path / "out.json"
+    arguments = ["--profile", str(tmp_path / "p.json"), "--duration", "10", "--slo-ttft", "5", "--json", str(file)]
+    with pytest.raises(SystemExit) as ended:
+        main(["explain", *arguments])
+    assert not ended.value.code
+    text = "".join(capsys.readouterr())
+    assert "What binds: the slots" in text and "Best together: max_num_seqs=" in text and "replicas" in text
+    assert "…" not in text
+    found = json.loads(file.read_text())
+    assert found["binds"]["resource"] == "slots" and found["nothing_helps"] is False
+    assert {e["setting"] for e in found["effects"]} >= {"max_num_seqs", "watermark", "max_num_batched_tokens"}
+
+
+def test_explain_wants_one_configuration(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["explain", "--blocks", "100", "--set", "max_num_seqs=4,8"])
+    assert "--set" in capsys.readouterr().err

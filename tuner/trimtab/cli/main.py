@@ -24,8 +24,13 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "Tell what holds an engine back, from a report, /metrics or Prometheus; changes nothing.",
     ),
     "lint": ("trimtab.cli.lint", "Find known traps in manifests of vLLM, with an exit code for CI, SARIF or JSON."),
+    "calibrate": (
+        "trimtab.cli.calibrate",
+        "Learn an engine's load and step times from its metrics or a request log, for simulate.",
+    ),
     "simulate": ("trimtab.cli.simulate", "Simulate the scheduler to the step: what settings or a grid of them give."),
     "sweep": ("trimtab.cli.sweep", "One of many workers that share a simulated sweep through a database."),
+    "explain": ("trimtab.cli.explain", "Say what each setting would change and which resource binds, by simulation."),
     "kv": ("trimtab.cli.kv", "KV-cache blocks and bytes: what a block weighs, what requests reserve, use and waste."),
 }
 

@@ -1,4 +1,4 @@
-"""`trimtab simulate`: one configuration or a grid on the compiled scheduler model, for a trace or a generated load."""
+"""`trimtab simulate`: one configuration or a grid on the scheduler model, for a profile, a trace or a load."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import itertools
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
@@ -31,35 +32,44 @@ from trimtab.cli.load_options import (
     SloTtftOption,
     TraceOption,
 )
-from trimtab.errors import InputError
+from trimtab.cli.plot import RUNS, Drawn, check_plot_file, write_plot
+from trimtab.cli.simulation import (
+    SETTINGS,
+    BlocksOption,
+    DurationOption,
+    ProfileOption,
+    SetOption,
+    TimesOption,
+    configurations,
+    limits_of,
+    read_source,
+)
 from trimtab.load.session import open_output
 from trimtab.load.shape import LoadShape, require_positive, require_share
-from trimtab.simulate.config import EngineConfig, StepTimes
-from trimtab.simulate.summary import Figures, Limits, Quantiles, Study, sweep
-from trimtab.simulate.workload import NEVER, Workload
+from trimtab.simulate.config import EngineConfig
+from trimtab.simulate.series import Series, series
+from trimtab.simulate.summary import Figures, Quantiles, Study, sweep
 
-#: settings that may be given, and their types; num_gpu_blocks has its own option
-SETTINGS: Final = {f.name: f.type for f in fields(EngineConfig) if f.name != "num_gpu_blocks"}
-_TRUTH: Final = {"true": True, "false": False}
-
-BlocksOption = Annotated[int, typer.Option("--blocks", help="num_gpu_blocks as vLLM reports it; never a derived one.")]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option("--set", help="A setting, or several values of it: max_num_seqs=64,128. May be given several times."),
+PlotOption = Annotated[
+    Path | None,
+    typer.Option("--plot", help="A picture: FILE.html, .svg or .png. KV use and more over time, goodput of a grid."),
 ]
-TimesOption = Annotated[
-    str | None,
-    typer.Option("--times", help="Seconds of a step: fixed=0.012,per_prefill_token=3e-4,per_decode_seq=3.5e-4,..."),
+SeriesOption = Annotated[
+    bool, typer.Option("--series", help="Put KV use and more over time into the JSON, for the best few.")
 ]
-DurationOption = Annotated[float | None, typer.Option(help="Seconds of load. Default: the whole trace, or 60.")]
+_SPARKS: Final = "▁▂▃▄▅▆▇█"
+_SPARK_COLUMNS: Final = 72
 
 
 def simulate(
-    blocks: BlocksOption,
+    profile: ProfileOption = None,
+    blocks: BlocksOption = None,
     settings: SetOption = None,
     times: TimesOption = None,
     processes: ProcessesOption = None,
     json_file: JsonOption = None,
+    with_series: SeriesOption = False,
+    plot: PlotOption = None,
     rate: RateOption = None,
     duration: DurationOption = None,
     trace: TraceOption = None,
@@ -75,91 +85,101 @@ def simulate(
     slo_ttft: SloTtftOption = None,
     slo_tpot: SloTpotOption = None,
 ) -> None:
-    """Simulate vLLM's scheduler to the step: goodput, latency, preemptions, KV use and waste of each configuration."""
+    """Simulate vLLM's scheduler to the step: goodput, latency, preemptions, KV use and waste of each configuration.
+
+    Example: trimtab simulate --profile target.json --set max_num_seqs=32,64,128 --slo-ttft 2 --plot grid.html
+    """
     with errors():
         require_positive("--patience", patience)
         require_share("--cancel", cancel)
+        check_plot_file(plot)
         shape = LoadShape(
             trace, rate, duration, (prompt, output), shared_prefix, max_tokens_ratio, max_prompt_tokens,
             max_output_tokens, cancel, seed,
         )  # fmt: skip
-        configs = configurations(blocks, settings or [])
-        step_times = parse_times(times) if times else StepTimes()
-        load = Workload.from_requests(shape.requests(), patience_seconds=patience)
-        limits = Limits(NEVER if slo_ttft is None else slo_ttft, NEVER if slo_tpot is None else slo_tpot)
-        _report(Study(load, step_times, limits), configs, processes or os.cpu_count() or 1, json_file)
+        source = read_source(profile, blocks, times, shape, patience)
+        configs = configurations(source.engine, settings or [])
+        study = Study(source.load, source.times, limits_of(slo_ttft, slo_tpot))
+        _report(study, configs, processes or os.cpu_count() or 1, Wanted(json_file, with_series, plot))
 
 
 app = simulate
 
 
-def configurations(blocks: int, settings: Sequence[str]) -> list[EngineConfig]:
-    """Every combination of the given values, each once. InputError names the setting."""
-    axes = [parse_setting(text) for text in settings]
-    if len({name for name, _ in axes}) < len(axes):
-        raise InputError("--set", "a setting is given twice", "Give all its values at once: NAME=V,V.")
-    names = [name for name, _ in axes]
-    chosen: list[dict[str, Any]] = [
-        dict(zip(names, values, strict=True)) for values in itertools.product(*(values for _, values in axes))
-    ]
-    return list(dict.fromkeys(EngineConfig(num_gpu_blocks=blocks, **values) for values in chosen))
+class Wanted:
+    """Where results go besides the terminal."""
+
+    def __init__(self, json_file: str | None, with_series: bool, plot: Path | None) -> None:
+        self.json_file, self.with_series, self.plot = json_file, with_series, plot
 
 
-def parse_setting(text: str) -> tuple[str, list[Any]]:
-    """`max_num_seqs=64,128`, by the type of the setting."""
-    name, equals, values = text.partition("=")
-    name = name.strip().lstrip("-").replace("-", "_")
-    if not equals or name not in SETTINGS:
-        raise InputError("--set", f"{text!r} is no NAME=VALUE", f"NAME is one of {', '.join(SETTINGS)}.")
-    return name, [_value(name, value.strip()) for value in values.split(",")]
-
-
-def _value(name: str, text: str) -> Any:
-    kind = str(SETTINGS[name])
-    try:
-        if kind == "bool":
-            return _TRUTH[text.lower()]
-        if kind.startswith("int"):
-            return int(text)
-        return float(text) if kind == "float" else text
-    except (KeyError, ValueError):
-        wanted = {"bool": "true or false", "float": "a number"}.get(kind, "a whole number")
-        raise InputError("--set", f"{name}={text!r} is of the wrong kind", f"Write {wanted}.") from None
-
-
-def parse_times(text: str) -> StepTimes:
-    """`fixed=0.012,per_decode_seq=3e-4`: seconds; what is not named is 0."""
-    values: dict[str, Any] = {f.name: 0.0 for f in fields(StepTimes)}
-    for part in text.split(","):
-        name, _, number = part.partition("=")
-        if name.strip() not in values:
-            raise InputError("--times", f"{part!r} names no coefficient", f"Use {', '.join(values)}.")
-        try:
-            values[name.strip()] = float(number)
-        except ValueError:
-            raise InputError("--times", f"{part!r} holds no number", "Write NAME=SECONDS.") from None
-    values["free_tokens"] = int(values["free_tokens"])
-    return StepTimes(**values)
-
-
-def _report(study: Study, configs: Sequence[EngineConfig], processes: int, json_file: str | None) -> None:
-    console = report_console(to_stderr=json_file == "-")
+def _report(study: Study, configs: Sequence[EngineConfig], processes: int, wanted: Wanted) -> None:
+    console = report_console(to_stderr=wanted.json_file == "-")
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with open_output(json_file, "--json") as out:
+    with open_output(wanted.json_file, "--json") as out:
         with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
             task = progress.add_task("virtual time", total=len(configs))
             results = sweep(study, configs, processes=processes, on_result=lambda: progress.advance(task))
         results.sort(key=lambda r: -r.goodput_tokens_per_second)
+        names = names_of(results)
+        count = RUNS if wanted.plot is not None or wanted.with_series else 1
+        shown = distinct(results)[:count]
+        courses = [series(study.load, results[i].config, study.times) for i in shown]
         console.print(table(results))
+        console.print(_kv_line(courses[0], names[0] if len(results) > 1 else ""))
+        if wanted.plot is not None:
+            drawn = [Drawn(names[i], results[i], course) for i, course in zip(shown, courses, strict=True)]
+            write_plot(wanted.plot, _title(study), list(zip(names, results, strict=True)), drawn)
+            console.print(f"Picture: {wanted.plot}", highlight=False, markup=False)
         if out is not None:
-            out.write(json.dumps({"results": [asdict(r) for r in results]}, indent=1) + "\n")
+            rows: list[dict[str, Any]] = [asdict(r) for r in results]
+            for i, course in zip(shown, courses, strict=True):
+                rows[i] |= {"series": course.to_dict()} if wanted.with_series else {}
+            out.write(json.dumps({"results": rows}, indent=1) + "\n")
+
+
+def distinct(results: Sequence[Figures]) -> list[int]:
+    """Places of the results that differ in more than their settings: equal courses hide each other in a picture."""
+    return list({r.counters: i for i, r in reversed(list(enumerate(results)))}.values())[::-1]
+
+
+def _title(study: Study) -> str:
+    load = study.load
+    span = float(load.arrival[-1] - load.arrival[0]) if len(load) else 0.0
+    return f"trimtab simulate: {len(load)} requests in {span:.0f} s"
+
+
+def _kv_line(course: Series, name: str) -> str:
+    """KV use over the run as one line of blocks."""
+    usage = course.kv_usage
+    if not len(usage):
+        return ""
+    width = min(_SPARK_COLUMNS, len(usage))
+    edges = [round(i * len(usage) / width) for i in range(width + 1)]
+    cells = [float(usage[a:b].mean()) for a, b in itertools.pairwise(edges)]
+    line = "".join(_SPARKS[min(len(_SPARKS) - 1, int(v * len(_SPARKS)))] for v in cells)
+    of = f" of {name}" if name else ""
+    return f"KV use over {course.at_seconds[-1]:.0f} s{of} (full block: 88% and more)\n{line}"
+
+
+def names_of(results: Sequence[Figures]) -> list[str]:
+    """Each configuration by the settings that differ."""
+    differing = _differing(results)
+    return [", ".join(f"{n}={_plain(r, n)}" for n in differing) or "as given" for r in results]
+
+
+def _differing(results: Sequence[Figures]) -> list[str]:
+    return [n for n in SETTINGS if len({getattr(r.config, n) for r in results}) > 1]
+
+
+def _plain(result: Figures, name: str) -> str:
+    return str(getattr(result.config, name)).lower()
 
 
 def table(results: Sequence[Figures]) -> Table:
     """Best first. Settings that do not differ and figures that are zero everywhere get no column."""
     shown = Table(title=f"{len(results)} configurations, best goodput first", title_justify="left", padding=(0, 0))
-    differing = [n for n in SETTINGS if len({getattr(r.config, n) for r in results}) > 1]
-    columns = {name: [str(getattr(r.config, name)).lower() for r in results] for name in differing}
+    columns = {name: [_plain(r, name) for r in results] for name in _differing(results)}
     figures = [_figures(r) for r in results]
     for name in figures[0]:
         values = [row[name] for row in figures]

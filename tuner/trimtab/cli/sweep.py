@@ -20,7 +20,7 @@ from rich.progress import Progress as ProgressBar
 
 from trimtab import __version__
 from trimtab.cli.console import errors, report_console
-from trimtab.cli.grid import (
+from trimtab.cli.load_options import (
     CancelOption,
     JsonOption,
     MaxOutputTokensOption,
@@ -36,22 +36,23 @@ from trimtab.cli.grid import (
     SloTtftOption,
     TraceOption,
 )
-from trimtab.cli.simulate import (
+from trimtab.cli.simulate import table
+from trimtab.cli.simulation import (
     SETTINGS,
     BlocksOption,
     DurationOption,
+    ProfileOption,
     SetOption,
     TimesOption,
     configurations,
-    parse_times,
-    table,
+    limits_of,
+    read_source,
 )
 from trimtab.load.session import open_output
 from trimtab.load.shape import LoadShape, require_positive, require_share
 from trimtab.search.shared import Progress, SharedSweep
-from trimtab.simulate.config import EngineConfig, StepTimes
-from trimtab.simulate.summary import Figures, Limits, Study
-from trimtab.simulate.workload import NEVER, Workload
+from trimtab.simulate.config import EngineConfig
+from trimtab.simulate.summary import Figures, Study
 
 #: a worker that is silent for a minute is dead: a beat every 20 s leaves room for a database that fails over
 LEASE_SECONDS: Final = 60
@@ -72,7 +73,8 @@ LeaseOption = Annotated[int, typer.Option(help="Seconds of silence after which a
 def sweep(
     storage: StorageOption,
     study: NameOption,
-    blocks: BlocksOption,
+    profile: ProfileOption = None,
+    blocks: BlocksOption = None,
     lease: LeaseOption = LEASE_SECONDS,
     settings: SetOption = None,
     times: TimesOption = None,
@@ -106,10 +108,9 @@ def sweep(
             trace, rate, duration, (prompt, output), shared_prefix, max_tokens_ratio, max_prompt_tokens,
             max_output_tokens, cancel, seed,
         )  # fmt: skip
-        configs = configurations(blocks, settings or [])
-        load = Workload.from_requests(shape.requests(), patience_seconds=patience)
-        limits = Limits(NEVER if slo_ttft is None else slo_ttft, NEVER if slo_tpot is None else slo_tpot)
-        simulated = Study(load, parse_times(times) if times else StepTimes(), limits)
+        source = read_source(profile, blocks, times, shape, patience)
+        configs = configurations(source.engine, settings or [])
+        simulated = Study(source.load, source.times, limits_of(slo_ttft, slo_tpot))
         shared = SharedSweep(
             storage, study, [_settings(c) for c in configs], fingerprint(simulated, configs),
             lease_seconds=lease, worker=f"{socket.gethostname()}:{os.getpid()}",

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import multiprocessing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from trimtab.errors import InputError
 from trimtab.simulate.config import EngineConfig, StepTimes
 from trimtab.simulate.outcome import Counters, Outcome
+from trimtab.simulate.parallel import in_order
 from trimtab.simulate.simulator import simulate
-from trimtab.simulate.state import ENDINGS, F64
+from trimtab.simulate.state import CANCELLED, ENDINGS, F64
 from trimtab.simulate.workload import Workload
 
 
@@ -38,6 +37,7 @@ class Quantiles:
 class Figures:
     """One configuration under one load. Latencies are of requests that ended normally; tokens/s are over the whole run.
 
+    `slo_attainment`: share within the limits of the requests that did not leave by themselves.
     `useful_token_ratio`: tokens of requests that ended normally / sum of max_tokens. `wasted_tokens`: generated for
     clients that had left or left later.
     """
@@ -60,12 +60,13 @@ def summarise(outcome: Outcome, config: EngineConfig, limits: Limits) -> Figures
     good = ok & (outcome.ttft <= limits.ttft_seconds) & in_time
     seconds = outcome.counters.end_seconds - (float(outcome.load.arrival[0]) if len(ok) else 0.0)
     names, counts = np.unique(outcome.ending, return_counts=True)
+    judged = int((outcome.ending != CANCELLED).sum())
     useful, reserved = int(tokens[ok].sum()), int(outcome.load.max_tokens.sum(dtype=np.int64))
     return Figures(
         config,
         {ENDINGS[name]: int(count) for name, count in zip(names, counts, strict=True)},
         float(tokens[good].sum() / seconds) if seconds > 0 else 0.0,
-        float(good.sum() / len(ok)) if len(ok) else None,
+        float(good.sum() / judged) if judged else None,
         useful / reserved if reserved else None,
         outcome.counters.generation_tokens - useful,
         _quantiles(outcome.ttft[ok]),
@@ -101,33 +102,9 @@ def sweep(
     processes: int = 1,
     on_result: Callable[[], None] = lambda: None,
 ) -> list[Figures]:
-    """In the order of `configs`, the same for any number of processes. `on_result` is called after each."""
-    if processes < 1:
-        raise InputError("processes", f"{processes} is too few", "Use at least 1.")
+    """In the order of `configs`, the same for any number of `processes` (threads). `on_result` is called after each."""
     results = []
-    for figures in _results(study, configs, processes):
+    for figures in in_order(study.figures, configs, processes):
         results.append(figures)
         on_result()
     return results
-
-
-def _results(study: Study, configs: Sequence[EngineConfig], processes: int) -> Iterator[Figures]:
-    if processes == 1 or len(configs) < 2:
-        yield from map(study.figures, configs)
-        return
-    # spawn: a fork of a process with threads (progress bar) may hang
-    context = multiprocessing.get_context("spawn")
-    with context.Pool(min(processes, len(configs)), _remember, (study,)) as pool:
-        yield from pool.imap(_evaluate, configs)
-
-
-_study: list[Study] = []
-
-
-def _remember(study: Study) -> None:
-    """In a worker: the load is sent once, not with every configuration."""
-    _study[:] = [study]
-
-
-def _evaluate(config: EngineConfig) -> Figures:
-    return _study[0].figures(config)

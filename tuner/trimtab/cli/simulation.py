@@ -1,0 +1,130 @@
+"""What the commands that simulate share: engine, step times and load, from a profile or from options."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from trimtab.errors import InputError
+from trimtab.load.shape import LoadShape
+from trimtab.simulate.config import EngineConfig, StepTimes
+from trimtab.simulate.profile import Profile, load_profile
+from trimtab.simulate.summary import Limits
+from trimtab.simulate.workload import NEVER, Workload
+
+#: settings that may be given, and their types; num_gpu_blocks has its own option
+SETTINGS: Final = {f.name: f.type for f in fields(EngineConfig) if f.name != "num_gpu_blocks"}
+_TRUTH: Final = {"true": True, "false": False}
+#: of a profile's load, where --duration is not given
+PROFILE_SECONDS: Final = 300.0
+
+ProfileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--profile", help="What `trimtab calibrate` wrote: engine, step times and load. --blocks, --set, --times, "
+        "--trace and --rate go over it.",
+    ),
+]  # fmt: skip
+BlocksOption = Annotated[
+    int | None, typer.Option("--blocks", help="num_gpu_blocks as vLLM reports it; never a derived one.")
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="A setting, or several values of it: max_num_seqs=64,128. May be given several times."),
+]
+TimesOption = Annotated[
+    str | None,
+    typer.Option("--times", help="Seconds of a step: fixed=0.012,per_prefill_token=3e-4,per_decode_seq=3.5e-4,..."),
+]
+DurationOption = Annotated[
+    float | None, typer.Option(help="Seconds of load. Default: the whole trace, 300 of a profile's load, or 60.")
+]
+
+
+@dataclass(frozen=True)
+class Source:
+    """What is simulated. `engine`: without the settings of --set. `profile`: None where options said everything."""
+
+    engine: EngineConfig
+    times: StepTimes
+    load: Workload
+    profile: Profile | None
+    #: the load is the profile's own, so that other seeds of it can be drawn
+    drawn: bool
+
+
+def read_source(
+    profile: Path | None, blocks: int | None, times: str | None, shape: LoadShape, patience: float | None
+) -> Source:
+    """InputError names the option, or the profile's field."""
+    if profile is None and blocks is None:
+        raise InputError("--blocks", "is missing", "Give the num_gpu_blocks that vLLM reports, or a --profile.")
+    known = load_profile(profile) if profile is not None else None
+    engine = known.engine if known is not None else EngineConfig(num_gpu_blocks=blocks or 0)
+    if blocks is not None:
+        engine = replace(engine, num_gpu_blocks=blocks)
+    step_times = parse_times(times) if times else known.times if known is not None else StepTimes()
+    if known is not None and shape.trace is None and shape.rate is None:
+        load = known.load(shape.duration_seconds or PROFILE_SECONDS, shape.seed)
+        return Source(engine, step_times, load, known, drawn=True)
+    return Source(engine, step_times, Workload.from_requests(shape.requests(), patience_seconds=patience), known, False)
+
+
+def limits_of(slo_ttft: float | None, slo_tpot: float | None) -> Limits:
+    return Limits(NEVER if slo_ttft is None else slo_ttft, NEVER if slo_tpot is None else slo_tpot)
+
+
+def configurations(base: EngineConfig, settings: Sequence[str]) -> list[EngineConfig]:
+    """Every combination of the given values over `base`, each once. InputError names the setting."""
+    axes = [parse_setting(text) for text in settings]
+    if len({name for name, _ in axes}) < len(axes):
+        raise InputError("--set", "a setting is given twice", "Give all its values at once: NAME=V,V.")
+    names = [name for name, _ in axes]
+    chosen: list[dict[str, Any]] = [
+        dict(zip(names, values, strict=True)) for values in itertools.product(*(values for _, values in axes))
+    ]
+    return list(dict.fromkeys(replace(base, **values) for values in chosen))
+
+
+def parse_setting(text: str) -> tuple[str, list[Any]]:
+    """`max_num_seqs=64,128`, by the type of the setting."""
+    name, equals, values = text.partition("=")
+    name = name.strip().lstrip("-").replace("-", "_")
+    if not equals or name not in SETTINGS:
+        raise InputError("--set", f"{text!r} is no NAME=VALUE", f"NAME is one of {', '.join(SETTINGS)}.")
+    return name, [_value(name, value.strip()) for value in values.split(",")]
+
+
+def _value(name: str, text: str) -> Any:
+    kind = str(SETTINGS[name])
+    if text.lower() == "none" and "None" in kind:
+        return None
+    try:
+        if kind == "bool":
+            return _TRUTH[text.lower()]
+        if kind.startswith("int"):
+            return int(text)
+        return float(text) if kind == "float" else text
+    except (KeyError, ValueError):
+        wanted = {"bool": "true or false", "float": "a number"}.get(kind, "a whole number")
+        raise InputError("--set", f"{name}={text!r} is of the wrong kind", f"Write {wanted}.") from None
+
+
+def parse_times(text: str) -> StepTimes:
+    """`fixed=0.012,per_decode_seq=3e-4`: seconds; what is not named is 0."""
+    values: dict[str, Any] = {f.name: 0.0 for f in fields(StepTimes)}
+    for part in text.split(","):
+        name, _, number = part.partition("=")
+        if name.strip() not in values:
+            raise InputError("--times", f"{part!r} names no coefficient", f"Use {', '.join(values)}.")
+        try:
+            values[name.strip()] = float(number)
+        except ValueError:
+            raise InputError("--times", f"{part!r} holds no number", "Write NAME=SECONDS.") from None
+    values["free_tokens"] = int(values["free_tokens"])
+    return StepTimes(**values)
