@@ -2,14 +2,16 @@
 
     python benchmarks/simulate.py groundtruth FOLDER...   # each: requests.jsonl, meta.json, config.json, summary.txt
 
-Per run three predictions of the second half of the requests (by arrival): fitted on the first half with the roofline as
-prior, the roofline alone, and the roofline corrected by what another run's first half showed. Errors of mean, p50, p90,
+Per run predictions of the second half of the requests (by arrival): fitted on the first half with the roofline as
+prior; fitted on the first two thirds of what /metrics would have shown every 5 s, without any request's own times; the
+roofline alone; and the roofline corrected by what another run's first half showed. Errors of mean, p50, p90,
 p99; in brackets those of the run's summary (LLMServingSim, all requests).
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
 import time
 from collections.abc import Sequence
@@ -18,7 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from shown_metrics import BEGIN, as_samples, scrapes
+from shown_metrics import Run as Shown
 
+from trimtab.simulate.calibrate.make import FITTED_SHARE
+from trimtab.simulate.calibrate.metrics_fit import MetricsRun, fit_metrics
+from trimtab.simulate.calibrate.period import read_period
 from trimtab.simulate.config import EngineConfig, StepTimes
 from trimtab.simulate.fit import Fitted, Prior, RequestLog, Run, coefficients_of, fit_step_times, times_of
 from trimtab.simulate.roofline import gpu_named, roofline
@@ -28,6 +35,7 @@ from trimtab.simulate.workload import Workload
 
 #: where a run does not say its block count: far more than it can use
 PLENTY_OF_BLOCKS = 100_000
+SCRAPE_SECONDS = 5.0
 #: the models' public config.json, as far as step times need it
 MODELS: dict[str, dict[str, Any]] = {
     "meta-llama/Llama-3.1-8B": {
@@ -97,6 +105,7 @@ def groundtruth(folders: Sequence[Path]) -> None:
         for name, error in fitted.stderr.items():
             print(f"  {name:18} {getattr(fitted.times, name):.3g} +- {error:.1g} s")
         print("  fitted           ", line(case, fitted.times))
+        print("  metrics alone    ", line(case, from_metrics_alone(case)))
         print("  roofline alone   ", line(case, times_of(case.prior.median)))
         print("  mixed batches off", line(case, without_prefill_step(case)))
     for case in cases:
@@ -104,6 +113,13 @@ def groundtruth(folders: Sequence[Path]) -> None:
             if other is not case:
                 seen = coefficients_of(fits[other.name].times) / other.prior.median
                 print(f"{case.name} from {other.name}:", line(case, times_of(case.prior.median * seen)))
+
+
+def from_metrics_alone(case: Case) -> StepTimes:
+    samples = as_samples(scrapes(Shown.of_log(case.run.log), case.run.config, SCRAPE_SECONDS))
+    period = read_period(samples, "pod", BEGIN - 1, BEGIN + 1e4)
+    fitted = math.ceil(len(period.segments) * FITTED_SHARE)
+    return fit_metrics([MetricsRun(period, case.run.config, fitted)], case.prior).times
 
 
 def without_prefill_step(case: Case) -> StepTimes:

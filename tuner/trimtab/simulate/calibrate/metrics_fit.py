@@ -127,14 +127,33 @@ def _rows(run: MetricsRun, outcomes: Sequence[Outcome], x: F64) -> Rows:
 def _concurrency_ratio(run: MetricsRun, outcomes: Sequence[Outcome], k: int, segment: Observation) -> float:
     """How many more requests ran at once than in the simulation: who came when, and how long it was, is guessed there.
 
-    Both by Little's law: time in the engine of the requests that ended in the segment.
+    By the gauge; time in the engine of the requests that ended (Little's law) is biased where load rises or falls. The
+    fewer scrapes, the less it counts.
     """
-    decode, prefill = segment.decode_seconds, segment.prefill_seconds
-    if decode is None or prefill is None:
-        return 1.0
-    ours = [(o.last - o.scheduled)[members(run.period, o, k)].sum() for o in outcomes]
+    since, until = run.period.edges[k : k + 2]
+    ours = []
+    for outcome in outcomes:
+        end = np.where(np.isnan(outcome.end), np.inf, outcome.end)
+        inside = np.minimum(end, until) - np.maximum(outcome.scheduled, since)
+        ours.append(float(np.nansum(np.maximum(0.0, inside))) / (until - since))
     mean = float(np.mean(ours))
-    return float(np.clip((decode.sum + prefill.sum) / mean, 0.5, 2.0)) if mean > 0 else 1.0
+    if not segment.running or mean <= 0:
+        return 1.0
+    return float(np.clip(segment.running / mean, 0.5, 2.0) ** _trust(run.period.scrapes[k], until - since, segment))
+
+
+def _trust(scrapes: int, seconds: float, segment: Observation) -> float:
+    """Share of the gauge mean's variance that is real, for requests that come at random and stay some time.
+
+    The true mean over the segment varies with stay / length; a mean of samples further apart than a stay, with 1 / n.
+    """
+    e2e, queue = segment.e2e_seconds, segment.queue_seconds
+    stay = ((e2e.mean or 0.0) if e2e else 0.0) - ((queue.mean or 0.0) if queue else 0.0)
+    if stay <= 0 or scrapes < 1:
+        return 0.5
+    real = min(1.0, 2 * stay / seconds)
+    sampling = min(1.0, seconds / scrapes / (2 * stay)) / scrapes
+    return real / (real + sampling)
 
 
 def _decode_row(
@@ -204,10 +223,12 @@ def _stacked(parts: Sequence[Rows]) -> Rows:
 
 
 def _draws(rows: Rows, prior: Prior, x: F64, rng: np.random.Generator) -> F64:
-    """Means moved within their tolerance, the prior's centre drawn from the prior."""
+    """Means moved within their tolerance, or by as much as the fit misses them; the prior's centre drawn from it."""
+    missed = float(np.sqrt(np.mean(((rows.work @ x - rows.seconds) / rows.tolerance) ** 2)))
+    moves = rows.tolerance * max(1.0, missed)
     found = []
     for _ in range(DRAWS):
-        seconds = np.maximum(rows.seconds + rng.normal(size=len(rows.seconds)) * rows.tolerance, 0.2 * rows.seconds)
+        seconds = np.maximum(rows.seconds + rng.normal(size=len(rows.seconds)) * moves, 0.2 * rows.seconds)
         centre = prior.median * np.exp(rng.normal(size=len(x)) * prior.spread)
         moved = Rows(rows.work, seconds, rows.tolerance, rows.block)
         found.append(solved(moved, Prior(centre, prior.spread), x))

@@ -38,7 +38,7 @@ SLACK: Final = 0.05
 class Period:
     """`edges`: segment borders in seconds from the first, one more than `segments`. `clock`, `came`: how many requests
     had come by then; the first `begun` were in flight at the start. `most_running`: highest sample of the gauge.
-    `always_busy`: per segment, whether the engine computed all the time.
+    Per segment: `scrapes` of that gauge in it, and `always_busy`, whether the engine computed all the time.
     """
 
     edges: F64
@@ -48,6 +48,7 @@ class Period:
     came: I64
     load: LoadModel
     most_running: float
+    scrapes: tuple[int, ...]
     always_busy: tuple[bool, ...]
 
     @property
@@ -89,6 +90,7 @@ def read_period(samples: Samples, pod: str, start: float, end: float, *, most_se
     running = _sum(series, GAUGES["running"], times[within])
     clock, came = _arrivals(series, times[within], finished[within], whole)
     at = times[within]
+    parts = [running[(at >= a) & (at <= b)] for a, b in pairwise(edges)]
     return Period(
         edges - begin,
         tuple(cut for cut in cuts if cut is not None),
@@ -97,7 +99,8 @@ def read_period(samples: Samples, pod: str, start: float, end: float, *, most_se
         came,
         load_model(whole, int(came[-1] - came[0])),
         float(np.nanmax(running)),
-        tuple(_busy(running[(at >= a) & (at <= b)]) for a, b in pairwise(edges)),
+        tuple(int((~np.isnan(part)).sum()) for part in parts),
+        tuple(_busy(part) for part in parts),
     )
 
 
