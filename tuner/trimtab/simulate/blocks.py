@@ -2,7 +2,7 @@
 
 Blocks freed with a hash go to the tail of the free list, others to its head, the last block of a sequence first. Blocks
 of equal content are all findable, the oldest first. Contents are numbers: shared ones index `block_of`; a request's
-own are (request, position) and only it can find them, through the table row that it keeps while preempted.
+own are found only by itself, through the table row that it keeps while preempted.
 Without prefix caching only counts are kept.
 """
 
@@ -26,8 +26,7 @@ from trimtab.simulate.state import (
     KNOWN,
     N_BLOCKS,
     N_FREE_ROWS,
-    OWNER_AT,
-    POSITION_AT,
+    OWN,
     PRECEDING_AT,
     PREFIX_COUNT,
     PREFIX_IDS_AT,
@@ -63,15 +62,29 @@ def forget(m: I32, c: I64, f: F64, block: int) -> None:
     """The block is used anew: what it cached can no longer be found."""
     content = m[c[CONTENT_AT] + block]
     if content >= 0:
-        if m[c[BLOCK_OF_AT] + content] == block:
-            m[c[BLOCK_OF_AT] + content] = m[c[TWIN_AT] + block]
+        other = m[c[BLOCK_OF_AT] + content]
+        after = m[c[TWIN_AT] + block]
+        if other == block:
+            m[c[BLOCK_OF_AT] + content] = after
         else:
-            other = m[c[BLOCK_OF_AT] + content]
             while m[c[TWIN_AT] + other] != block:
                 other = m[c[TWIN_AT] + other]
-            m[c[TWIN_AT] + other] = m[c[TWIN_AT] + block]
-        m[c[CONTENT_AT] + block] = -1
-    m[c[OWNER_AT] + block] = -1
+            m[c[TWIN_AT] + other] = after
+    m[c[CONTENT_AT] + block] = -1
+
+
+@compiled
+def take_free(m: I32, c: I64, f: F64, count: int, to: int) -> None:
+    """The first `count` blocks of the free list, their numbers to `m[to : to + count]`."""
+    head = c[N_BLOCKS]
+    block = m[c[FOLLOWING_AT] + head]
+    for k in range(count):
+        m[to + k] = block
+        forget(m, c, f, block)
+        m[c[REFERENCES_AT] + block] = 1
+        block = m[c[FOLLOWING_AT] + block]
+    m[c[FOLLOWING_AT] + head] = block
+    m[c[PRECEDING_AT] + block] = head
 
 
 @compiled
@@ -80,28 +93,17 @@ def allocate(m: I32, c: I64, f: F64, i: int, count: int) -> None:
     held = m[i * RQ + BLOCKS]
     c[FREE] -= count
     m[i * RQ + BLOCKS] = held + count
-    if not c[CACHING]:
-        return
-    head = c[N_BLOCKS]
-    row = m[i * RQ + ROW]
-    for k in range(count):
-        block = m[c[FOLLOWING_AT] + head]
-        unlink(m, c, f, block)
-        forget(m, c, f, block)
-        m[c[REFERENCES_AT] + block] = 1
-        m[c[TABLE_AT] + row * c[WIDTH] + held + k] = block
+    if c[CACHING]:
+        take_free(m, c, f, count, c[TABLE_AT] + m[i * RQ + ROW] * c[WIDTH] + held)
 
 
 @compiled
 def lose(m: I32, c: I64, f: F64, count: int) -> None:
     """`count` free blocks leave the pool for good; check FREE first."""
     c[FREE] -= count
-    if not c[CACHING]:
-        return
-    for _ in range(count):
-        block = m[c[FOLLOWING_AT] + c[N_BLOCKS]]
-        unlink(m, c, f, block)
-        forget(m, c, f, block)
+    if c[CACHING]:
+        for _ in range(count):
+            take_free(m, c, f, 1, c[FOUND_AT])
 
 
 @compiled
@@ -115,32 +117,36 @@ def release(m: I32, c: I64, f: F64, i: int) -> None:
         c[FREE] += held
         return
     head = c[N_BLOCKS]
-    row = m[i * RQ + ROW]
+    row = c[TABLE_AT] + m[i * RQ + ROW] * c[WIDTH]
     front = head
+    freed = 0
     for k in range(held - 1, -1, -1):
-        block = m[c[TABLE_AT] + row * c[WIDTH] + k]
-        m[c[REFERENCES_AT] + block] -= 1
-        if m[c[REFERENCES_AT] + block] == 0:
-            c[FREE] += 1
-            if m[c[CONTENT_AT] + block] < 0 and m[c[OWNER_AT] + block] < 0:
+        block = m[row + k]
+        references = m[c[REFERENCES_AT] + block] - 1
+        m[c[REFERENCES_AT] + block] = references
+        if references == 0:
+            freed += 1
+            if m[c[CONTENT_AT] + block] == -1:
                 link_after(m, c, f, front, block)
                 front = block
             else:
                 link_after(m, c, f, m[c[PRECEDING_AT] + head], block)
+    c[FREE] += freed
 
 
 @compiled
 def register(m: I32, c: I64, f: F64, i: int, tokens: int) -> None:
     """Make the blocks that `tokens` tokens of request i fill findable."""
-    if (m[i * RQ + HASHED] + 1) * c[BLOCK_SIZE] > tokens:
+    hashed = m[i * RQ + HASHED]
+    if (hashed + 1) * c[BLOCK_SIZE] > tokens:
         return
     full = tokens // c[BLOCK_SIZE]
-    shared, start = m[i * RQ + PREFIX_COUNT], m[i * RQ + PREFIX_START]
-    row = m[i * RQ + ROW]
-    for k in range(m[i * RQ + HASHED], full):
-        block = m[c[TABLE_AT] + row * c[WIDTH] + k]
+    shared, start = m[i * RQ + PREFIX_COUNT], c[PREFIX_IDS_AT] + m[i * RQ + PREFIX_START]
+    row = c[TABLE_AT] + m[i * RQ + ROW] * c[WIDTH]
+    for k in range(hashed, full):
+        block = m[row + k]
         if k < shared:
-            content = m[c[PREFIX_IDS_AT] + start + k]
+            content = m[start + k]
             m[c[CONTENT_AT] + block] = content
             m[c[TWIN_AT] + block] = -1
             other = m[c[BLOCK_OF_AT] + content]
@@ -151,8 +157,7 @@ def register(m: I32, c: I64, f: F64, i: int, tokens: int) -> None:
                     other = m[c[TWIN_AT] + other]
                 m[c[TWIN_AT] + other] = block
         else:
-            m[c[OWNER_AT] + block] = i
-            m[c[POSITION_AT] + block] = k
+            m[c[CONTENT_AT] + block] = OWN - i
     m[i * RQ + HASHED] = full
 
 
@@ -160,34 +165,38 @@ def register(m: I32, c: I64, f: F64, i: int, tokens: int) -> None:
 def find_prefix(m: I32, c: I64, f: F64, i: int) -> int:
     """Number of cached blocks that request i can start with, their ids in `found`. Its last token is computed anew."""
     limit = (m[i * RQ + KNOWN] - 1) // c[BLOCK_SIZE]
-    shared, start = m[i * RQ + PREFIX_COUNT], m[i * RQ + PREFIX_START]
-    row = m[i * RQ + ROW]
-    for k in range(limit):
-        if k < shared:
-            block = m[c[BLOCK_OF_AT] + m[c[PREFIX_IDS_AT] + start + k]]
-            if block < 0:
-                return k
-        else:
-            if row < 0 or k >= m[i * RQ + REMEMBERED]:
-                return k
-            block = m[c[TABLE_AT] + row * c[WIDTH] + k]
-            if m[c[OWNER_AT] + block] != i or m[c[POSITION_AT] + block] != k:
-                return k
-        m[c[FOUND_AT] + k] = block
+    shared, start = m[i * RQ + PREFIX_COUNT], c[PREFIX_IDS_AT] + m[i * RQ + PREFIX_START]
+    block_of, found = c[BLOCK_OF_AT], c[FOUND_AT]
+    for k in range(min(limit, shared)):
+        block = m[block_of + m[start + k]]
+        if block < 0:
+            return k
+        m[found + k] = block
+    if limit <= shared or m[i * RQ + ROW] < 0:
+        return int(min(limit, shared))
+    row = c[TABLE_AT] + m[i * RQ + ROW] * c[WIDTH]
+    for k in range(shared, limit):
+        if k >= m[i * RQ + REMEMBERED]:
+            return k
+        block = m[row + k]
+        if m[c[CONTENT_AT] + block] != OWN - i:
+            return k
+        m[found + k] = block
     return int(limit)
 
 
 @compiled
 def take_found(m: I32, c: I64, f: F64, i: int, count: int) -> None:
     """Request i starts with the first `count` blocks of `found`."""
-    row = m[i * RQ + ROW]
+    found = c[FOUND_AT]
+    row = c[TABLE_AT] + m[i * RQ + ROW] * c[WIDTH]
     for k in range(count):
-        block = m[c[FOUND_AT] + k]
+        block = m[found + k]
         if m[c[REFERENCES_AT] + block] == 0:
             unlink(m, c, f, block)
             c[FREE] -= 1
         m[c[REFERENCES_AT] + block] += 1
-        m[c[TABLE_AT] + row * c[WIDTH] + k] = block
+        m[row + k] = block
     m[i * RQ + BLOCKS] = count
     m[i * RQ + HASHED] = count
 

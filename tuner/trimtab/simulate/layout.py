@@ -13,8 +13,8 @@ from trimtab.simulate.state import F64, I32, I64, State
 
 M_LISTS: Final = (
     st.RUNNING_AT, st.STACK_AT, st.BATCH_AT, st.COUNT_AT, st.READY_AT,
-    st.FOLLOWING_AT, st.PRECEDING_AT, st.REFERENCES_AT, st.CONTENT_AT, st.OWNER_AT, st.POSITION_AT, st.TWIN_AT,
-    st.BLOCK_OF_AT, st.PREFIX_IDS_AT, st.TABLE_AT, st.FREE_ROWS_AT, st.FOUND_AT, st.EVENTS_AT, st.PENDING_AT,
+    st.FOLLOWING_AT, st.PRECEDING_AT, st.REFERENCES_AT, st.CONTENT_AT, st.TWIN_AT, st.BLOCK_OF_AT,
+    st.PREFIX_IDS_AT, st.TABLE_AT, st.FREE_ROWS_AT, st.FOUND_AT, st.EVENTS_AT, st.PENDING_AT,
     st.TRACE_AT, st.EXPLICIT_AT, st.DUE_AT, st.DUE_COUNT_AT,
 )  # fmt: skip
 F_LISTS: Final = (
@@ -45,9 +45,9 @@ class Room:
         """Length of each list, by its place in `State.c`."""
         n, slots = self.requests, config.active_limit
         blocks = config.usable_blocks if config.enable_prefix_caching else 0
-        per_block = (st.REFERENCES_AT, st.CONTENT_AT, st.OWNER_AT, st.POSITION_AT, st.TWIN_AT)
-        return dict.fromkeys(per_block, blocks) | {
+        return {
             st.FOLLOWING_AT: blocks + 1, st.PRECEDING_AT: blocks + 1,
+            st.REFERENCES_AT: blocks, st.CONTENT_AT: blocks, st.TWIN_AT: blocks,
             st.RUNNING_AT: slots, st.BATCH_AT: slots, st.COUNT_AT: slots, st.READY_AT: 2 * slots,
             st.STACK_AT: (n if config.policy == "priority" else 2 * slots) + 1,
             st.BLOCK_OF_AT: self.contents, st.PREFIX_IDS_AT: self.prefix_ids,
@@ -81,7 +81,7 @@ class Store:
         self.ints(st.DUE_AT)[:] = -1
         c[st.N_BLOCKS], c[st.WIDTH], c[st.MARKS_WANTED] = blocks, room.width, room.marks
         self.ints(st.FREE_ROWS_AT)[:] = np.arange(room.rows)
-        for place in (st.BLOCK_OF_AT, st.CONTENT_AT, st.OWNER_AT, st.TWIN_AT):
+        for place in (st.BLOCK_OF_AT, st.CONTENT_AT, st.TWIN_AT):
             self.ints(place)[:] = -1
         ring = np.arange(blocks + 1)  # all blocks free, in a ring with its head, number `blocks`
         self.ints(st.FOLLOWING_AT)[:], self.ints(st.PRECEDING_AT)[:] = np.roll(ring, -1), np.roll(ring, 1)

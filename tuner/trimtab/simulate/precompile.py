@@ -18,7 +18,8 @@ def precompile() -> None:
     stepper = Stepper(EngineConfig(num_gpu_blocks=2), StepTimes())
     stepper.step()
     stepper.lose_blocks(0)
-    simulate(Workload.of([0.0], [1], [1]), EngineConfig(num_gpu_blocks=2), StepTimes())
+    load = Workload.of([0.0], [32], [1], chunks=[[0]], chunk_tokens=[32])
+    simulate(load, EngineConfig(num_gpu_blocks=3, block_size=16), StepTimes())
 
 
 if __name__ == "__main__":

@@ -14,8 +14,8 @@ from trimtab.simulate.config import EngineConfig, StepTimes
 from trimtab.simulate.layout import Room, Store
 from trimtab.simulate.loop import run
 from trimtab.simulate.outcome import Counters, Outcome
-from trimtab.simulate.state import F64, I32, I64
-from trimtab.simulate.workload import Workload, blocks_of_chunks, shared_contents
+from trimtab.simulate.state import F64, I32
+from trimtab.simulate.workload import Shared, Workload, blocks_of_chunks
 
 #: kinds in `Outcome.trace`: all but single tokens
 TRACED: Final = sum(1 << kind for kind in range(len(st.TRACE_KINDS)) if kind != st.T_TOKEN)
@@ -54,16 +54,19 @@ def drive(store: Store) -> int:
 def build(load: Workload, config: EngineConfig, times: StepTimes, *, marks: bool = False, trace: bool = False) -> Store:
     """The state before the first step, with all of `load`."""
     n = len(load)
-    start, count, ids, contents = _contents(load, config)
     rows = request_rows(load, config)
-    rows[:, st.PREFIX_START], rows[:, st.PREFIX_COUNT] = start, count
-    room = Room(n, contents, len(ids), marks=marks, traced=4 * (config.active_limit + n) + 1024 if trace else 0)
+    room = Room(n, marks=marks, traced=4 * (config.active_limit + n) + 1024 if trace else 0)
+    shared, base = Shared(load, config.block_size), np.zeros(1, np.int64)
     if config.enable_prefix_caching:
+        rows[:, st.PREFIX_START], rows[:, st.PREFIX_COUNT] = shared.start, shared.count
+        base = np.concatenate((base, np.cumsum(blocks_of_chunks(load, config.block_size))))
+        room = replace(room, contents=int(base[-1]), prefix_ids=shared.total)
         room = replace(room, rows=2 * config.active_limit, width=_width(load, rows, config))
     store = Store(config, times, room)
     store.requests[:] = rows
     store.moments[:] = request_moments(load)
-    store.ints(st.PREFIX_IDS_AT)[:] = ids
+    if config.enable_prefix_caching:
+        shared.write(base, store.ints(st.PREFIX_IDS_AT))
     at, of = timers(load)
     store.floats(st.EVENT_TIMES_AT)[: len(at)], store.ints(st.EVENTS_AT)[: len(of)] = at, of
     store.floats(st.CLOCKS_AT)[st.NOW] = load.arrival[0] if n else 0.0
@@ -122,13 +125,6 @@ def request_moments(load: Workload) -> F64:
     when = np.full((len(load), st.TQ), -1.0)
     when[:, st.ARRIVAL] = load.arrival
     return when
-
-
-def _contents(load: Workload, config: EngineConfig) -> tuple[I64, I32, I32, int]:
-    if config.enable_prefix_caching:
-        base = np.concatenate(([0], np.cumsum(blocks_of_chunks(load, config.block_size))))
-        return *shared_contents(load, config.block_size, base), int(base[-1])
-    return np.zeros(len(load), np.int64), np.zeros(len(load), np.int32), np.zeros(0, np.int32), 0
 
 
 def timers(load: Workload) -> tuple[F64, I32]:

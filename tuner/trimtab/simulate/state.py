@@ -41,6 +41,9 @@ HIGH_WATER: Final = 14
 #: tokens in flight when it was preempted: they still arrive
 STALE: Final = 15
 
+#: CONTENT of a block with text that only one request can find
+OWN: Final = -2
+
 # --- STATUS -----------------------------------------------------------------------------------------------------------
 FUTURE: Final = 0
 WAITING: Final = 1
@@ -161,14 +164,13 @@ STACK_AT: Final = 63
 BATCH_AT: Final = 64
 COUNT_AT: Final = 65
 READY_AT: Final = 66
-#: free list (its head is entry N_BLOCKS), references, contents, next block of the same content
+#: of blocks: free list (its head is entry N_BLOCKS), references; shared content, -1: none, below: OWN - the request
+#: whose own it is; next block of the same content, -1: none. Separate lists: neighbours are taken and freed together
 FOLLOWING_AT: Final = 67
 PRECEDING_AT: Final = 68
 REFERENCES_AT: Final = 69
 CONTENT_AT: Final = 70
-OWNER_AT: Final = 71
-POSITION_AT: Final = 72
-TWIN_AT: Final = 73
+TWIN_AT: Final = 71
 #: oldest block of a content; all requests' shared contents
 BLOCK_OF_AT: Final = 74
 PREFIX_IDS_AT: Final = 75

@@ -20,7 +20,7 @@ from trimtab.simulate.simulator import drive, endings, request_moments, request_
 from trimtab.simulate.state import F64, I32, I64
 from trimtab.simulate.summary import Figures, Limits, Quantiles
 from trimtab.simulate.window import Contents, drop_ended, ended, make_room, set_events
-from trimtab.simulate.workload import Workload, blocks_of_chunks, shared_contents
+from trimtab.simulate.workload import Shared, Workload, blocks_of_chunks
 
 #: relative width of a bucket, and the seconds that the buckets span; what is beyond counts as at the edge
 WIDTH: Final = 0.005
@@ -73,7 +73,9 @@ class _Tally:
     reserved: int = 0
     good: int = 0
     good_tokens: int = 0
-    latencies: tuple[_Histogram, ...] = field(default_factory=lambda: (_Histogram(), _Histogram(), _Histogram()))
+    latencies: tuple[_Histogram, _Histogram, _Histogram] = field(
+        default_factory=lambda: (_Histogram(), _Histogram(), _Histogram())
+    )
 
     def add(self, rows: I32, moments: F64) -> None:
         """(n, RQ), (n, TQ)."""
@@ -96,6 +98,7 @@ class _Tally:
         counters = totals(store)
         stayed = int(self.endings.sum() - self.endings[st.CANCELLED])
         seconds = counters.end_seconds - begin
+        ttft, tpot, e2e = self.latencies
         return Figures(
             store.config,
             {name: int(count) for name, count in zip(st.ENDINGS, self.endings, strict=True) if count},
@@ -103,7 +106,9 @@ class _Tally:
             self.good / stayed if stayed else None,
             self.useful / self.reserved if self.reserved else None,
             counters.generation_tokens - self.useful,
-            *(histogram.quantiles() for histogram in self.latencies),
+            ttft.quantiles(),
+            tpot.quantiles(),
+            e2e.quantiles(),
             counters,
         )
 
@@ -154,19 +159,20 @@ class _Run:
     def _append(self, load: Workload) -> None:
         store, config = self.store, self.config
         rows = request_rows(load, config)
-        ids = np.zeros(0, np.int32)
+        c, first = store.state.c, int(store.state.c[st.N_PREFIX_IDS])
         if config.enable_prefix_caching:
+            shared = Shared(load, config.block_size)
             lengths = blocks_of_chunks(load, config.block_size)
             base = self.contents.number(store, load.chunk_names.tolist(), lengths.tolist())
-            rows[:, st.PREFIX_START], rows[:, st.PREFIX_COUNT], ids = shared_contents(load, config.block_size, base)
-        make_room(store, len(load), len(ids))
-        c = store.state.c
-        known, first = int(c[st.N_REQUESTS]), int(c[st.N_PREFIX_IDS])
-        rows[:, st.PREFIX_START] += first
-        store.ints(st.PREFIX_IDS_AT)[first : first + len(ids)] = ids
+            make_room(store, 0, shared.total)
+            shared.write(base, store.ints(st.PREFIX_IDS_AT)[first:])
+            rows[:, st.PREFIX_START], rows[:, st.PREFIX_COUNT] = first + shared.start, shared.count
+            c[st.N_PREFIX_IDS] = first + shared.total
+        make_room(store, len(load), 0)
+        known = int(c[st.N_REQUESTS])
         store.requests[known : known + len(load)] = rows
         store.moments[known : known + len(load)] = request_moments(load)
-        c[st.N_REQUESTS], c[st.N_PREFIX_IDS] = known + len(load), first + len(ids)
+        c[st.N_REQUESTS] = known + len(load)
         at, of = timers(load)
         ahead = slice(int(c[st.NEXT_EVENT]), int(c[st.N_EVENTS]))
         at = np.concatenate((store.floats(st.EVENT_TIMES_AT)[ahead], at))

@@ -45,8 +45,10 @@ def drop_ended(store: Store) -> I32:
     _follow_coasters(store, new)
     _follow_events(store, new)
     _follow_pending(store, new)
-    owner = store.ints(st.OWNER_AT)
-    owner[owner >= 0] = new[owner[owner >= 0]]
+    content = store.ints(st.CONTENT_AT)
+    own = np.flatnonzero(content <= st.OWN)
+    owner = new[st.OWN - content[own]]
+    content[own] = np.where(owner >= 0, st.OWN - owner, -1)
     return new
 
 
@@ -164,7 +166,10 @@ class Contents:
             block_of = store.ints(st.BLOCK_OF_AT)
             block_of[new[0] : new[0] + old[1]] = block_of[old[0] : old[0] + old[1]]
             block_of[old[0] : old[0] + old[1]] = -1
-            for numbers in (store.ints(st.CONTENT_AT), store.ints(st.PREFIX_IDS_AT)[: store.state.c[st.N_PREFIX_IDS]]):
+            for numbers in (
+                store.ints(st.CONTENT_AT),
+                store.ints(st.PREFIX_IDS_AT)[: store.state.c[st.N_PREFIX_IDS]],
+            ):
                 numbers[(numbers >= old[0]) & (numbers < old[0] + old[1])] += new[0] - old[0]
         return new
 

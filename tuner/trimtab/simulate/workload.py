@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from trimtab.errors import InputError
+from trimtab.simulate.contents import fill_contents
 from trimtab.simulate.state import F64, I32, I64
 
 NEVER = float("inf")
@@ -150,21 +151,24 @@ def blocks_of_chunks(load: Workload, block_size: int) -> I64:
     return longest // block_size + 2
 
 
-def shared_contents(load: Workload, block_size: int, base: I64) -> tuple[I64, I32, I32]:
-    """Each request's full KV blocks within its chunks, as numbers of contents: (start, count, numbers).
+class Shared:
+    """Each request's full KV blocks within its chunks: it has `count` of them, from place `start` of a list of all."""
 
-    `base`: each chunk's first number; it has as many as `blocks_of_chunks` says.
-    """
-    covered = np.minimum(load.prompt.astype(np.int64), np.diff(load.chunk_start) * load.chunk_tokens)
-    count = covered // block_size
-    start = np.concatenate(([0], np.cumsum(count)))
-    total = int(start[-1])
-    owner = np.repeat(np.arange(len(load)), count)
-    place = np.arange(total) - start[owner]
-    size = load.chunk_tokens[owner].astype(np.int64)
-    chunk = ((place + 1) * block_size - 1) // size  # the last chunk that the block touches
-    numbers = base[load.chunk_ids[load.chunk_start[owner] + chunk]] + place - chunk * size // block_size
-    return start[:-1], count.astype(np.int32), numbers.astype(np.int32)
+    def __init__(self, load: Workload, block_size: int) -> None:
+        self.load, self.block_size = load, block_size
+        covered = np.minimum(load.prompt.astype(np.int64), np.diff(load.chunk_start) * load.chunk_tokens)
+        self.count: I64 = covered // block_size
+        ends = np.cumsum(self.count)
+        self.start: I64 = ends - self.count
+        self.total = int(ends[-1]) if len(load) else 0
+
+    def write(self, base: I64, out: I32) -> None:
+        """Their contents as numbers to `out`, (total,). `base`: each chunk's first, see `blocks_of_chunks`."""
+        load = self.load
+        if self.total:
+            fill_contents(
+                self.start, self.count, load.chunk_start, load.chunk_ids, load.chunk_tokens, base, self.block_size, out
+            )
 
 
 def _numbered(chunks: Sequence[Sequence[int]], order: I64) -> tuple[I32, I64, I64]:
