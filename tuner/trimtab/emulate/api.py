@@ -79,6 +79,8 @@ def parse_generation(body: Any, context: ApiContext, *, chat: bool) -> Generatio
     options = body.get("stream_options") or {}
     if not isinstance(options, dict):
         raise ApiError(400, "stream_options must be an object.", param="stream_options")
+    if options and not body.get("stream"):
+        raise ApiError(400, "Stream options can only be defined when `stream=True`.", param="stream_options")
     return Generation(
         model=model,
         chat=chat,

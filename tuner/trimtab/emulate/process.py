@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from prometheus_client import REGISTRY
 
-from trimtab.emulate.environment import Emulation, read_emulation
+from trimtab.emulate.environment import CrashRule, Emulation, read_emulation
 from trimtab.emulate.flags import ServerFlags, StartupError, parse_flags
 from trimtab.emulate.hosting import WebServer, bound_socket, load_middleware
 from trimtab.emulate.server import EmulatedServer
@@ -70,6 +70,10 @@ async def _load(flags: ServerFlags, emulation: Emulation, stop: asyncio.Event) -
     """Take the load time; the compiled scheduler is loaded meanwhile. None when told to stop."""
     _log("INFO", f"Loading {flags.model} for {emulation.start_seconds:g} s")
     ready_at = asyncio.get_running_loop().time() + emulation.start_seconds
+    if emulation.crash_if is not None and emulation.crash_if.holds(flags.values):
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), emulation.start_seconds)
+        raise _out_of_memory(emulation.crash_if)
     loading = asyncio.create_task(asyncio.to_thread(_warm_stepper, flags, emulation))
     stopping = asyncio.create_task(stop.wait())
     ends = [loading, stopping]
@@ -81,14 +85,15 @@ async def _load(flags: ServerFlags, emulation: Emulation, stop: asyncio.Event) -
         await asyncio.wait([stopping], timeout=max(0.0, ready_at - asyncio.get_running_loop().time()))
     finally:
         stopping.cancel()
-    rule = emulation.crash_if
-    if rule is not None and rule.holds(flags.values):
-        raise StartupError(
-            f"CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.11 GiB of which "
-            f"1.12 GiB is free. (emulated: {rule.flag} {rule.operator} {rule.limit})",
-            hint="Lower max_num_seqs, max_num_batched_tokens or gpu_memory_utilization.",
-        )
     return None if stop.is_set() else await loading
+
+
+def _out_of_memory(rule: CrashRule) -> StartupError:
+    return StartupError(
+        f"CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.11 GiB of which "
+        f"1.12 GiB is free. (emulated: {rule.flag} {rule.operator} {rule.limit})",
+        hint="Lower max_num_seqs, max_num_batched_tokens or gpu_memory_utilization.",
+    )
 
 
 def _warm_stepper(flags: ServerFlags, emulation: Emulation) -> Stepper:
