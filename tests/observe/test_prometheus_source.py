@@ -90,6 +90,15 @@ class TestRealPrometheus(SourceConformance):
         assert isinstance(story.source, PrometheusSource)
         assert story.source.check().startswith("Prometheus 2.")
 
+    def test_pods_are_found_by_label_matchers(self, story: Story) -> None:
+        assert isinstance(story.source, PrometheusSource)
+        found = story.source.find('{namespace="serving"}', time.time(), 300.0)
+        assert [p.name for p in found] == ["alpha", "beta"]
+        everything = story.source.find("", time.time(), 300.0)
+        assert len(everything) == 3 and everything[0].namespace == "" and everything[0].port > 0
+        with pytest.raises(MetricsUnreachable, match="parse error"):
+            story.source.find("namespace=", time.time(), 300.0)
+
     def test_a_pod_without_pod_label_is_remembered_and_costs_one_query_then(
         self, story: Story, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import median
+from statistics import fmean, median
 from typing import Final
 
 from trimtab.diagnose.engines import Engine, vllm
@@ -64,9 +64,10 @@ class Case:
         return [v for p in self.points if (v := p.get(name)) is not None]
 
     def now(self, name: str) -> float | None:
-        """The present level: the median of the later half of the known values."""
+        """The present level over the later half of the known values: the mean of a rate, the median of all else."""
         values = self.series(name)
-        return median(values[len(values) // 2 :]) if values else None
+        late = values[len(values) // 2 :]
+        return (fmean(late) if name.endswith("_per_second") else median(late)) if late else None
 
     def early(self, name: str) -> float | None:
         """The level at the beginning: the median of the first third of the known values."""
@@ -156,13 +157,14 @@ class Case:
         return None if share is None else share >= 0.9
 
     def preemptions_per_request(self) -> float | None:
-        """Over finished requests, else over arrived ones."""
+        """Over finished requests, else over arrived ones; where none ends, over running ones in a minute."""
         preempted = self.now("preemptions_per_second")
         done = self.now("finished_per_second") or self.now("requests_per_second")
-        if preempted is None or done is None:
+        running = self.now("running")
+        if preempted is None or (done is None and not running):
             return None
-        if done == 0:
-            return math.inf if preempted > 0 else 0.0
+        if not done:
+            return 60.0 * preempted / running if running and done is not None else None
         return preempted / done
 
     def preempting(self) -> bool:

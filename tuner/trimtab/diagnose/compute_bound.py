@@ -6,8 +6,15 @@ Seen in the series: running rises, tokens/s stay. GPU use alone says little: it 
 
 from __future__ import annotations
 
-from trimtab.diagnose.case import Case, evidence
+from statistics import mean
+
+from trimtab.diagnose.case import Case, Point, evidence
 from trimtab.diagnose.finding import Finding, Severity
+
+#: prompt tokens for one generated, above which prefill and not decode is what fills the steps
+_PREFILL = 6.0
+#: so much more prefill explains by itself why more run
+_MORE_PREFILL = 1.6
 
 
 def rule(case: Case) -> Finding | None:
@@ -39,15 +46,27 @@ def rule(case: Case) -> Finding | None:
 
 
 def saturation(case: Case) -> tuple[float, float, float] | None:
-    """(running low, running high, tokens/s high / low) where running grew by 1.3 and tokens stayed within 8%."""
-    pairs = sorted(case.pairs("running", "generation_tokens_per_second"))
+    """(running low, running high, tokens/s high / low) where running grew by 1.3 and tokens stayed within 10%."""
+    pairs = sorted(found for p in case.points if (found := _decoding(p)) is not None)
     if len(pairs) < 3:
         return None
-    third = max(1, len(pairs) // 3)
-    low, high = pairs[:third], pairs[-third:]
-    running = [sum(r for r, _ in part) / third for part in (low, high)]
-    tokens = [sum(t for _, t in part) / third for part in (low, high)]
-    if running[0] < 2 or tokens[0] <= 0 or running[1] < 1.3 * running[0]:
+    high = pairs[-max(1, len(pairs) // 3) :]
+    most = mean(r for r, _, _ in high)
+    # far fewer would compare with an engine that had little to do
+    low = [found for found in pairs if max(2.0, most / 4) <= found[0] <= most / 1.3]
+    if (
+        len(low) < (2 if len(pairs) >= 5 else 1)
+        or mean(p for _, _, p in high) > _MORE_PREFILL * mean(p for _, _, p in low) + 1.0
+    ):
         return None
-    change = tokens[1] / tokens[0]
-    return (running[0], running[1], change) if 0.85 <= change <= 1.08 else None
+    change = mean(t for _, t, _ in high) / mean(t for _, t, _ in low)
+    return (mean(r for r, _, _ in low), most, change) if 0.85 <= change <= 1.1 else None
+
+
+def _decoding(point: Point) -> tuple[float, float, float] | None:
+    """(running, tokens/s, prompt tokens/s) of a point in which prompts do not fill the steps."""
+    running, tokens = point.get("running"), point.get("generation_tokens_per_second")
+    prompts = point.get("prompt_tokens_per_second") or 0.0
+    if running is None or not tokens or prompts > _PREFILL * tokens:
+        return None
+    return running, tokens, prompts

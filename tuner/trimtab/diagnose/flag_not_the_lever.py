@@ -13,7 +13,8 @@ from typing import Final
 from trimtab.diagnose.case import Case, evidence
 from trimtab.diagnose.finding import Finding, Severity
 
-_SAME = 0.05
+#: noise of one measurement of a minute or two is about 3%
+_SAME = 0.10
 #: topic -> what to look at instead
 _INSTEAD: Final = {
     "interconnect": "the interconnect: fewer GPUs in one tensor-parallel group, NVLink instead of PCIe, NCCL settings",

@@ -10,13 +10,15 @@ from trimtab.diagnose.case import Case, evidence
 from trimtab.diagnose.finding import Finding, Severity
 
 _FULL = 0.9
+#: where slots are free, memory is what requests wait for
+_FULL_BUT_SLOTS = 0.82
 _HIGH_MEMORY_SHARE = 0.94
 _LARGE_STEP_TOKENS = 16384
 
 
 def rule(case: Case) -> Finding | None:
     waiting, kv = case.now("waiting"), case.now("kv_usage")
-    if waiting is None or kv is None or waiting < 1 or not (kv >= _FULL or _touches_full(case)):
+    if waiting is None or kv is None or waiting < 1 or not (kv >= _full(case) or _touches_full(case)):
         return None
     settings, advice = _levers(case)
     return Finding(
@@ -29,6 +31,14 @@ def rule(case: Case) -> Finding | None:
                  preemptions_per_second=case.now("preemptions_per_second")),
         avoid="More slots will not help: there are no blocks for them.", tunable=bool(settings), settings=settings,
     )  # fmt: skip
+
+
+def _full(case: Case) -> float:
+    """From which use on the cache is full: a prompt is admitted as a whole, so long ones leave some of it free."""
+    share, prompt, pool = case.slot_share(), case.now("prompt_tokens_mean"), case.now("kv_capacity_tokens")
+    if prompt is not None and pool:
+        return min(_FULL, 0.97 - prompt / pool)
+    return _FULL_BUT_SLOTS if share is not None and share < 0.85 else _FULL
 
 
 def _touches_full(case: Case) -> bool:

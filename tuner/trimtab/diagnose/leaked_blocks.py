@@ -54,9 +54,9 @@ def _idle(case: Case) -> tuple[float, str]:
     kv = held[-1].get("kv_usage") or 0.0
     falls = len(held) > 1 and kv < 0.8 * (held[0].get("kv_usage") or 0.0)
     behind = f" and {waiting:.0f} wait" if waiting >= 0.5 else ""
-    return case.certainty(held) * (
-        0.6 if falls else 1.0
-    ), f"{kv:.0%} of the KV cache is held while nothing runs{behind}."
+    # a single moment says much here: nothing but a request holds blocks
+    sure = max(case.certainty(held), 0.75 if kv >= 0.5 and case.seconds(held) is None else 0.0)
+    return sure * (0.6 if falls else 1.0), f"{kv:.0%} of the KV cache is held while nothing runs{behind}."
 
 
 def _holds(point: Point) -> bool:

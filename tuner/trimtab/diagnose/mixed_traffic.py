@@ -11,6 +11,8 @@ from trimtab.diagnose.finding import Finding, Severity
 #: p99 over p50 beyond which one distribution is unlikely: a lognormal of sigma 1 has 10
 _LENGTHS, _TTFT = 16.0, 15.0
 _LONG_TOKENS = 4000.0
+#: share of the running ones up to which a queue is but the wake of a long prefill
+_FEW_WAIT = 0.3
 
 
 def rule(case: Case) -> Finding | None:
@@ -20,10 +22,21 @@ def rule(case: Case) -> Finding | None:
     long = (case.now("prompt_tokens_p99") or case.now("output_tokens_p99") or 0.0) >= _LONG_TOKENS
     apart = lengths >= _LENGTHS and long
     phases = _phases(case)
-    stalls = ttft >= _TTFT and (case.now("ttft_p99_seconds") or 0.0) >= 1.0 and (case.now("waiting") or 0.0) < 1
+    stalls = (
+        ttft >= _TTFT
+        and (case.now("ttft_p99_seconds") or 0.0) >= 1.0
+        and (case.now("waiting") or 0.0) < max(2.0, _FEW_WAIT * (case.now("running") or 0.0))
+    )
     if not (apart or phases or stalls or (said and (ttft >= 5 or lengths == 0))):
         return None
-    confidence = 0.45 + 0.2 * apart + 0.15 * stalls + 0.15 * bool(said) + 0.1 * phases
+    confidence = (
+        0.45
+        + 0.2 * apart
+        + 0.1 * (apart and lengths >= 2 * _LENGTHS)
+        + 0.15 * stalls
+        + 0.15 * bool(said)
+        + 0.1 * phases
+    )
     return Finding(
         "MixedTraffic", Severity.WARNING, min(0.9, confidence),
         "Two shapes of traffic share this target"

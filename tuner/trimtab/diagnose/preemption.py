@@ -8,6 +8,7 @@ not.
 
 from __future__ import annotations
 
+import math
 from statistics import median
 
 from trimtab.diagnose.case import Case, evidence
@@ -45,11 +46,11 @@ def spiral(case: Case) -> Finding | None:
     tokens = case.change("generation_tokens_per_second")
     flat = tokens is not None and tokens <= 1.05
     each = per_request is not None and per_request >= 1.0
-    growing = flat and grows is not None and grows >= 1.3 and (per_request is None or per_request >= 0.5)
+    growing = flat and grows is not None and 1.3 <= grows < math.inf and (per_request is None or per_request >= 0.5)
     if not (each or growing):
         return None
     why = " and tokens/s do not grow" if flat else ""
-    shown = "" if per_request is None else f": {min(per_request, 999):.2g} for each finished request"
+    shown = "" if per_request is None else f": {per_request:.2g} for each finished request"
     return Finding(
         "DeathSpiral", Severity.CRITICAL, min(0.97, _confidence(case) + (0.05 if each and flat else 0.0)),
         f"Preempted requests come back, compete and are preempted again{shown}{why}.",

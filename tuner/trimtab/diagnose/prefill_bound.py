@@ -28,7 +28,7 @@ def rule(case: Case) -> Finding | None:
     if not (flat or many) or (full and not (flat and many and prompt >= 3 * _MANY * (tokens or 0.0))):
         return None
     step, off = case.engine.number("step_budget"), case.engine.prefix_caching is False
-    confidence = 0.55 + 0.15 * flat + 0.1 * many + 0.1 * (full is False) - 0.05 * (kv is None)
+    confidence = 0.5 + 0.2 * flat + 0.1 * many + 0.1 * (full is False) - 0.05 * (kv is None)
     settings = () if (step or 0.0) >= _LARGE_STEP_TOKENS else case.engine.lever("step_budget")
     settings += case.engine.lever("prefix") if off else ()
     return Finding(

@@ -9,8 +9,9 @@ from __future__ import annotations
 from trimtab.diagnose.case import Case, evidence
 from trimtab.diagnose.finding import Finding, Severity
 
-_KV_FREE = 0.85
+_KV_FREE = 0.82
 _SLOTS_FREE = 0.85
+_FEW = 4.0
 
 
 def rule(case: Case) -> Finding | None:
@@ -24,7 +25,13 @@ def rule(case: Case) -> Finding | None:
         return None
     said, lora = case.fact("long_prompt"), case.engine.has("enable-lora", "lora-modules", "max-loras")
     adapters = case.fact("lora") if lora or case.fact("lora") else ()
-    confidence = 0.45 + 0.15 * (share is not None) + 0.15 * bool(said or adapters) + 0.1 * (deferred >= 0.5 * waiting)
+    typical, longest = case.now("prompt_tokens_p50"), case.highest("prompt_tokens_p99")
+    giants = bool(typical) and longest is not None and longest >= 8 * (typical or 1.0)
+    confidence = (
+        0.5 + 0.15 * (share is not None) + 0.15 * bool(said or adapters or giants) + 0.1 * (deferred >= 0.5 * waiting)
+    )
+    # a request or two that wait now and then wait for the step's budget
+    confidence -= 0.2 * ((case.highest("waiting") or 0.0) < max(_FEW, 0.2 * running))
     slots = f" of {case.engine.slots:.0f}" if case.engine.slots else ""
     first = "Requests wait for adapters beyond --max-loras: raise it or route adapters together. " if adapters else ""
     return Finding(

@@ -18,7 +18,9 @@ def rule(case: Case) -> Finding | None:
     both = (waiting or 0.0) >= 1 and case.slots_full() is True and (case.now("kv_usage") or 0.0) >= 0.8
     if not (late or grown or exceeded or both) or case.preempting():
         return None
-    confidence = min(0.95, 0.45 + 0.25 * late + 0.2 * grown + 0.2 * exceeded + 0.2 * both)
+    share, kv = case.slot_share(), case.now("kv_usage")
+    room = share is not None and share < 0.85 and kv is not None and kv < 0.8
+    confidence = min(0.95, 0.45 + 0.25 * late + 0.2 * grown + 0.2 * exceeded + 0.2 * both) - 0.2 * room
     shown = (
         f"Half of the requests queue for more than {queue or ttft:.3g} s; the TTFT limit is {limit:g} s." if late
         else f"The queue grows to {case.last('waiting') or 0:.0f} while tokens/s do not." if grown

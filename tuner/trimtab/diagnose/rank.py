@@ -17,8 +17,8 @@ PRECEDENCE: Final = (
     "Hang", "HeadNeverAdmissible", "LeakedBlocks", "SchedulerDeadlock", "OutOfMemory",
     "CancellationDominates", "CancellationHidden",
     "DeferredFillSlots", "Imbalance", "FrontendBound", "FlagNotTheLever", "SlowerWithAge", "BusyNotHung",
-    "DeathSpiral", "Preemption", "OverReservation", "KvBound", "ComputeBound", "MixedTraffic", "PrefixCacheOff",
-    "SlotBound", "PrefillBound", "QueueHeadBlocked", "QueueOverCapacity", "MetricsMissing",
+    "DeathSpiral", "Preemption", "OverReservation", "KvBound", "ComputeBound", "PrefixCacheOff",
+    "SlotBound", "QueueHeadBlocked", "MixedTraffic", "PrefillBound", "QueueOverCapacity", "MetricsMissing",
 )  # fmt: skip
 _QUEUES: Final = frozenset({"KvBound", "SlotBound", "PrefillBound", "QueueHeadBlocked", "QueueOverCapacity"})
 _PRESSURE: Final = _QUEUES | {
@@ -44,10 +44,9 @@ FOLLOWS: Final[Mapping[str, frozenset[str]]] = {
     "DeathSpiral": _QUEUES | {"PrefixHitsFromPreemption", "SlowerWithAge"},
     "Preemption": _QUEUES | {"PrefixHitsFromPreemption"},
     "OverReservation": _QUEUES,
-    **dict.fromkeys(
-        ("KvBound", "SlotBound", "PrefillBound", "ComputeBound", "QueueHeadBlocked"), frozenset({"QueueOverCapacity"})
-    ),
-    "MixedTraffic": frozenset({"QueueHeadBlocked", "PrefillBound"}),
+    **dict.fromkeys(("KvBound", "SlotBound", "PrefillBound", "ComputeBound"), frozenset({"QueueOverCapacity"})),
+    "MixedTraffic": frozenset({"PrefillBound"}),
+    "QueueHeadBlocked": frozenset({"QueueOverCapacity", "MixedTraffic"}),
     "PrefixCacheOff": frozenset({"PrefillBound", "QueueOverCapacity", "KvBound"}),
 }
 #: at or above it a finding is believed; below, the most confident one leads

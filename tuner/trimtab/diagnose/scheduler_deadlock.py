@@ -5,6 +5,8 @@ With KV held while nothing runs it is a leak (leaked_blocks); with a prompt abov
 
 from __future__ import annotations
 
+import math
+
 from trimtab.diagnose.case import Case, Point, evidence
 from trimtab.diagnose.finding import Finding, Severity
 
@@ -17,6 +19,8 @@ def rule(case: Case) -> Finding | None:
     stuck = case.tail(standstill)
     if not stuck or (stuck[-1].get("kv_usage") or 0.0) > _HELD:
         return None
+    if (stuck[-1].get("waiting_deferred") or 0.0) >= 0.9 * (case.engine.slots or math.inf):
+        return None  # see deferred_fill_slots
     last, confidence = stuck[-1], case.certainty(stuck, _FULL_SECONDS)
     if confidence <= 0:
         return None
