@@ -43,7 +43,10 @@ COPY --from=machine-code /compiled/trimtab /opt/trimtab/compiled
 # From here on, what a change of the source costs: seconds.
 # COPY and not `RUN --mount=from=wheel`: buildah 1.28 takes the latter from its cache even when the wheel has changed.
 COPY --from=wheel /wheels /opt/trimtab/wheels
-RUN pip install --no-cache-dir --no-deps --root-user-action=ignore /opt/trimtab/wheels/*.whl && rm -r /opt/trimtab/wheels
+RUN pip install --no-cache-dir --no-deps --root-user-action=ignore /opt/trimtab/wheels/*.whl && rm -r /opt/trimtab/wheels \
+ && folder=$(XDG_CACHE_HOME=/tmp python -c "from trimtab.simulate.compiled import cache_folder; print(cache_folder().name)") \
+ && { test -d "/opt/trimtab/compiled/$folder" || { echo "the machine code is not of these sources: they changed while the image was built" >&2; exit 1; }; } \
+ && rm -rf /tmp/trimtab
 # /tmp is the only place that libraries may write to.
 ENV HOME=/tmp MPLCONFIGDIR=/tmp TRIMTAB_COMPILED=/opt/trimtab/compiled PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 USER 65532:65532
