@@ -51,6 +51,19 @@ def test_a_clients_log_without_admission_times_is_enough() -> None:
     assert ours.ttft.mean() == pytest.approx(real.ttft.mean(), rel=0.05)
 
 
+def test_time_beside_the_engine_is_told_apart() -> None:
+    """20 ms in the API server before each first token: not prefill's."""
+    log = a_log(a_load(1), 0.0)
+    none = np.full(len(log.load), np.nan)
+    client = RequestLog(log.load, none, log.first + 0.02, log.last + 0.02)
+    run = Run(client, CONFIG, np.ones(len(log.load), bool))
+    with_it, without = fit_step_times([run], api=True), fit_step_times([run])
+    assert with_it.api_seconds == pytest.approx(0.02, abs=0.006) and without.api_seconds == 0
+    real = simulate(log.load, CONFIG, TRUE).ttft.mean()
+    ours = (simulate(log.load, CONFIG, fitted.times).ttft.mean() for fitted in (with_it, without))
+    assert abs(next(ours) - real) < abs(next(ours) - real)
+
+
 def test_several_runs_separate_what_one_does_not() -> None:
     """One busy and one idle run: the fixed part and the part per sequence are known to a fifth."""
     configs = [EngineConfig(2000, max_num_seqs=s, max_num_batched_tokens=512) for s in (4, 48)]

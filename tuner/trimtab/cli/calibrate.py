@@ -204,6 +204,10 @@ def report(console: Console, profile: Profile, given: Mapping[str, Any], output:
         if error is not None:
             times.add_row(field.name, f"{getattr(profile.times, field.name):.3g}", f"{error:.2g}")
     console.print(times)
+    if profile.api_seconds:
+        console.print(
+            f"Beside the engine, per request: {profile.api_seconds:.3g} s (network, tokenisation, API server)."
+        )
     held = Table(title="Held out: not fitted, only predicted", title_justify="left")
     for heading in ("figure", "measured", "predicted", "error"):
         held.add_column(heading, justify="left" if heading == "figure" else "right")

@@ -40,6 +40,8 @@ FITTED_AT: Final = (st.W_STEPS, st.W_PREFILL, st.W_PAIRS, st.W_DECODE, st.W_KV, 
 #: bootstrap: requests of neighbouring arrival share their steps and are drawn together
 BLOCK_REQUESTS: Final = 10
 DRAWS: Final = 24
+#: beside the engine, per request of a client's log: network, tokenisation, the API server. Median and spread
+API_SECONDS: Final = (0.005, 2.0)
 _LEAST: Final = 1e-14
 _ZERO: Final = {field.name: 0 for field in fields(StepTimes)}
 
@@ -83,13 +85,15 @@ WEAK: Final = Prior(np.array([0.01, 3e-5, 1e-10, 5e-5, 1e-7, 1e-3]), np.full(6, 
 class Fitted:
     """`stderr`: per coefficient, seconds. `draws`: coefficient sets from resampled requests and priors.
 
-    `residual`: root mean square of the relative error of the durations, outliers cut at 10%.
+    `residual`: root mean square of the relative error of the durations, outliers cut at 10%. `api_seconds`: between a
+    client and the engine, per request; 0 where it was not asked for.
     """
 
     times: StepTimes
     stderr: dict[str, float]
     draws: tuple[StepTimes, ...]
     residual: float
+    api_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -102,25 +106,34 @@ class Rows:
     block: I64
 
 
-def fit_step_times(runs: Sequence[Run], prior: Prior = WEAK, *, seed: int = 0) -> Fitted:
-    """Coefficients that explain all runs at once; InputError when fewer than 20 requests can be used."""
+def fit_step_times(runs: Sequence[Run], prior: Prior = WEAK, *, seed: int = 0, api: bool = False) -> Fitted:
+    """Coefficients that explain all runs at once; InputError when fewer than 20 requests can be used.
+
+    `api`: also the seconds beside the engine that a client's log has in each first token. Without it they count as
+    prefill.
+    """
     usable = sum(int(run.use.sum()) for run in runs)
     if usable < MINIMUM_REQUESTS:
         problem = f"{usable} usable requests are too few for {len(FITTED)} coefficients"
         raise InputError("log", problem, f"Give at least {MINIMUM_REQUESTS}.")
+    n = len(FITTED)
+    if api:
+        prior = Prior(np.append(prior.median, API_SECONDS[0]), np.append(prior.spread, API_SECONDS[1]))
     x = prior.median.copy()
     for round_ in range(ROUNDS):
-        rows = _joined([_rows(run, simulate(run.log.load, run.config, times_of(x), marks=True)) for run in runs])
+        times = times_of(x[:n])
+        rows = _joined([_rows(run, simulate(run.log.load, run.config, times, marks=True), api) for run in runs])
         found = solved(rows, prior, x)
         # half steps at the end settle what would swing between two schedules; not of logarithms: sums must stay
         x = found if round_ < ROUNDS // 2 else (x + found) / 2
-    draws = _draws(rows, prior, x, np.random.default_rng(seed))
+    draws = _draws(rows, prior, x, np.random.default_rng(seed))[:, :n]
     error = np.clip(rows.work @ x / rows.seconds - 1, -0.1, 0.1)
     return Fitted(
-        times_of(x),
+        times_of(x[:n]),
         dict(zip(FITTED, np.std(draws, axis=0, ddof=1).tolist(), strict=True)),
         tuple(times_of(draw) for draw in draws),
         float(np.sqrt(np.mean(error**2))),
+        float(x[n]) if api else 0.0,
     )
 
 
@@ -133,23 +146,24 @@ def coefficients_of(times: StepTimes) -> F64:
     return np.array([getattr(times, name) for name in FITTED])
 
 
-def _rows(run: Run, outcome: Outcome) -> Rows:
+def _rows(run: Run, outcome: Outcome, api: bool) -> Rows:
     """One row per decode and one per way to the first token."""
     log, marks = run.log, outcome.marks
     known = ~np.isnan(log.scheduled)
     begin = np.where(known, log.scheduled, log.load.arrival)
     at_begin = np.where(known[:, None], marks[:, 0], work_at(outcome, log.load.arrival))
     rows = []
-    for since, until, work, enough in (
-        (log.first, log.last, marks[:, 2] - marks[:, 1], log.load.output > 1),
-        (begin, log.first, marks[:, 1] - at_begin, np.True_),
+    for since, until, work, enough, beside in (
+        (log.first, log.last, marks[:, 2] - marks[:, 1], log.load.output > 1, np.zeros(len(known))),
+        (begin, log.first, marks[:, 1] - at_begin, np.True_, np.where(known, 0.0, 1.0)),
     ):
         # nan compares as False
         kept = run.use & enough & (until > since) & (work[:, st.W_STEPS] > 0)
-        rows.append((work[kept], (until - since)[kept], np.flatnonzero(kept) // BLOCK_REQUESTS))
+        columns = np.column_stack((work[:, list(FITTED_AT)], beside)) if api else work[:, list(FITTED_AT)]
+        rows.append((columns[kept], (until - since)[kept], np.flatnonzero(kept) // BLOCK_REQUESTS))
     work, seconds, block = (np.concatenate(parts) for parts in zip(*rows, strict=True))
     step = outcome.counters.busy_seconds / max(1, outcome.counters.steps)
-    return Rows(work[:, list(FITTED_AT)], seconds, RELATIVE_ERROR * seconds + STEP_SHARE * step, block)
+    return Rows(work, seconds, RELATIVE_ERROR * seconds + STEP_SHARE * step, block)
 
 
 def work_at(outcome: Outcome, when: F64) -> F64:

@@ -116,7 +116,8 @@ class HeldOut(_Part):
 class Profile(_Part):
     """`times_stderr`: standard error of each coefficient that was fitted, in its unit. `times_draws`: other coefficient
     sets that fit, for intervals: standard errors alone ignore that one coefficient's excess is another's lack.
-    `heldout`: by figure (ttft_mean_seconds, ...). `source`: of what it was made, for people.
+    `api_seconds`: beside the engine, in each request's first token (network, tokenisation, API server); a simulation
+    leaves it out. `heldout`: by figure (ttft_mean_seconds, ...). `source`: of what it was made, for people.
     """
 
     version: Literal[1] = 1
@@ -124,6 +125,7 @@ class Profile(_Part):
     times: Times
     times_stderr: dict[str, float | None] = {}
     times_draws: tuple[Times, ...] = ()
+    api_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     workload: LoadModel
     heldout: dict[str, HeldOut] = {}
     source: str = ""

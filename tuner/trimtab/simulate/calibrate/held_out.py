@@ -20,7 +20,7 @@ MOST_ERROR: Final = 0.3
 _QUANTILES: Final = (0.5, 0.9)
 
 
-def of_metrics(run: MetricsRun, outcomes: Sequence[Outcome]) -> dict[str, HeldOut]:
+def of_metrics(run: MetricsRun, outcomes: Sequence[Outcome], api_seconds: float) -> dict[str, HeldOut]:
     """Means, quantiles (both from the same buckets), rate and preemptions of the segments after the fitted ones."""
     period, first = run.period, run.fitted
     segments = period.segments[first:]
@@ -29,8 +29,8 @@ def of_metrics(run: MetricsRun, outcomes: Sequence[Outcome]) -> dict[str, HeldOu
     begun = [(o.first >= since) & (o.first < until) for o in outcomes]
     found: dict[str, HeldOut] = {}
     for name, histograms, values in (
-        ("ttft", [s.ttft_seconds for s in segments], _chosen([o.ttft for o in outcomes], begun)),
-        ("e2e", [s.e2e_seconds for s in segments], _chosen([o.e2e for o in outcomes], mine)),
+        ("ttft", [s.ttft_seconds for s in segments], _chosen([o.ttft + api_seconds for o in outcomes], begun)),
+        ("e2e", [s.e2e_seconds for s in segments], _chosen([o.e2e + api_seconds for o in outcomes], mine)),
         ("queue", [s.queue_seconds for s in segments], _chosen([o.scheduled - o.load.arrival for o in outcomes], mine)),
         ("tpot", [s.tpot_seconds for s in segments], _chosen([o.tpot for o in outcomes], mine)),
     ):

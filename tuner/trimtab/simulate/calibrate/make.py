@@ -7,6 +7,7 @@ is refused. The block count is the engine's own, never derived.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -47,12 +48,13 @@ def from_metrics(
     run = MetricsRun(period, config, fitted)
     found = fit_metrics([run], prior)
     outcomes = [simulate(replayed(period, seed), config, found.times) for seed in range(SEEDS)]
-    heldout = held_out.of_metrics(run, outcomes)
+    api = api_seconds(period.whole)
+    heldout = held_out.of_metrics(run, outcomes, api)
     source = (
         f"metrics of {pod}: {period.whole.finished:.0f} finished requests in {period.edges[-1]:.0f} s, the first "
         f"{fitted} of {len(period.segments)} segments fitted"
     )
-    return _profile(config, found, period.load, heldout, source)
+    return _profile(config, replace(found, api_seconds=api), period.load, heldout, source)
 
 
 def from_log(log: Log, settings: Mapping[str, Any], prior: Prior = WEAK) -> Profile:
@@ -63,7 +65,8 @@ def from_log(log: Log, settings: Mapping[str, Any], prior: Prior = WEAK) -> Prof
     requests = log.requests
     n = len(requests.load)
     half = np.arange(n) < n // 2
-    found = fit_step_times([Run(requests, config, half & log.whole)], prior)
+    client = bool(np.isnan(requests.scheduled).any())
+    found = fit_step_times([Run(requests, config, half & log.whole)], prior, api=client)
     outcome = simulate(requests.load, config, found.times)
     rest = ~half & log.whole & outcome.ok
     gaps = np.maximum(requests.load.output - 1, 1)
@@ -72,9 +75,17 @@ def from_log(log: Log, settings: Mapping[str, Any], prior: Prior = WEAK) -> Prof
         "tpot": np.where(requests.load.output > 1, (requests.last - requests.first) / gaps, np.nan),
         "e2e": requests.last - requests.load.arrival,
     }
-    predicted = {"ttft": outcome.ttft, "tpot": outcome.tpot, "e2e": outcome.e2e}
+    api = found.api_seconds
+    predicted = {"ttft": outcome.ttft + api, "tpot": outcome.tpot, "e2e": outcome.e2e + api}
     heldout = held_out.of_log({k: v[rest] for k, v in measured.items()}, {k: v[rest] for k, v in predicted.items()})
     return _profile(config, found, load_of(requests), heldout, f"request log of {n} requests, the first half fitted")
+
+
+def api_seconds(whole: Observation) -> float:
+    """vLLM's TTFT begins in the API server, queue and prefill time in the engine: what lies between, on average."""
+    parts = (whole.ttft_seconds, whole.queue_seconds, whole.prefill_seconds)
+    ttft, queue, prefill = (part.mean if part else None for part in parts)
+    return max(0.0, ttft - queue - prefill) if ttft and queue is not None and prefill is not None else 0.0
 
 
 def load_of(requests: RequestLog) -> LoadModel:
@@ -145,6 +156,7 @@ def _profile(config: EngineConfig, found: Fitted, load: LoadModel, heldout: dict
         times=found.times,
         times_stderr=dict(found.stderr),
         times_draws=found.draws,
+        api_seconds=found.api_seconds,
         workload=load,
         heldout=heldout,
         source=source,
