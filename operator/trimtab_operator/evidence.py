@@ -8,9 +8,9 @@ from trimtab.observe.samples import MetricsSource, PodRef
 from trimtab.plan.record import Evidence, TargetView, TrialRecord
 from trimtab.plan.spec import TunerSpec
 from trimtab.tune import evidence
-from trimtab.tune.evidence import fleet_observation, with_findings
+from trimtab.tune.evidence import fleet_observation, look_at, with_findings
 
-__all__ = ["fleet_observation", "refs", "trial_evidence", "with_findings"]
+__all__ = ["fleet_observation", "look_at", "refs", "trial_evidence", "with_findings"]
 
 
 def refs(pods: Sequence[tuple[str, str | None]], namespace: str, port: int) -> list[PodRef]:

@@ -37,7 +37,7 @@ from trimtab.tune.proposals import Proposals, refused_candidates
 from trimtab_operator import rollout
 from trimtab_operator.care import Care, Cared, labelled
 from trimtab_operator.cluster import Cluster
-from trimtab_operator.evidence import fleet_observation, refs, trial_evidence, with_findings
+from trimtab_operator.evidence import fleet_observation, look_at, refs, trial_evidence, with_findings
 from trimtab_operator.middleware import LATE_TICK, package
 from trimtab_operator.recorder import Recorder
 from trimtab_operator.records import SEARCH_LABEL, TUNER_LABEL, new_trial, record_of, status_of
@@ -323,11 +323,11 @@ class Reconciler:
             fleet = replace(fleet, engine_version=stated or self.versions.of(deployment, ready[0], port, now))
         pods = refs(ready, tuner["metadata"]["namespace"], port)
         seconds = min(300.0, max(_LOOK_SECONDS, spec.rollout.measurement_seconds))
-        observation, trouble = fleet_observation(source, pods, seconds, now)
-        if observation is not None and spec.token_policy.method == "Percentile":
+        look = look_at(source, pods, seconds, now)
+        if look.observation is not None and spec.token_policy.method == "Percentile":
             hour, _ = fleet_observation(source, pods, _LENGTHS_SECONDS, now)
             fleet = replace(fleet, lengths=hour.output_length if hour is not None else None)
-        return with_findings(replace(fleet, observation=observation), spec), trouble
+        return with_findings(replace(fleet, observation=look.observation), spec, look), look.trouble
 
     def _begin(
         self, tuner: Json, spec: TunerSpec, target: Target, fleet: FleetView, trials: Sequence[Json], cared: Cared,

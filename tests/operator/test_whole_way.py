@@ -18,6 +18,7 @@ from trimtab.observe.middleware import MiddlewareView
 from trimtab.observe.observation import Histogram
 from trimtab.plan.record import Evidence
 from trimtab.plan.token_policy import digest_of
+from trimtab.tune.evidence import Look
 from trimtab_operator import reconcile
 from trimtab_operator.care import Care
 from trimtab_operator.middleware import GENERATION_ANNOTATION, Delivery, names
@@ -181,6 +182,7 @@ class World:
         }  # fmt: skip
         monkeypatch.setattr(reconcile, "trial_evidence", self._evidence)
         monkeypatch.setattr(reconcile, "fleet_observation", self._fleet)
+        monkeypatch.setattr(reconcile, "look_at", lambda *_: Look(*self._fleet()))
         while len([1 for k, _ in self.api.objects if k == "Pod"]) < 2:
             self.api.settle()
         self.reconciler = self.process()

@@ -4,12 +4,13 @@ observe/. Blocking: call from a thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from trimtab.diagnose.finding import Limits
-from trimtab.diagnose.rules import diagnose
+from trimtab.diagnose.from_observation import case_of
+from trimtab.diagnose.rules import examine
 from trimtab.errors import MetricsError
 from trimtab.judge.verdict import Pair
 from trimtab.observe.mapping import fleet, has_gap
@@ -24,6 +25,8 @@ from trimtab.plan.trial import evaluation_start, windows
 _SAMPLES_PER_WINDOW: Final = 5
 #: a source's sample may be this old and still count as fresh (three scrapes at the common 15 s, with room)
 FRESH_SECONDS: Final = 45.0
+#: enough to see a trend; each still holds some samples of a scrape interval of 30 s
+_LOOK_WINDOWS: Final = 3
 
 
 def trial_evidence(
@@ -73,14 +76,25 @@ def _pairs(
     return tuple(out)
 
 
-def fleet_observation(
-    source: MetricsSource, pods: Sequence[PodRef], seconds: float, now: float
-) -> tuple[Observation | None, str]:
-    """The whole target over the last `seconds`, and what is wrong with the metrics ("" when nothing is)."""
+@dataclass(frozen=True)
+class Look:
+    """The target over some seconds: as a whole, cut into windows, and each pod's windows where there are several pods.
+
+    trouble: what is wrong with the metrics, "" when nothing is.
+    """
+
+    observation: Observation | None = None
+    trouble: str = ""
+    windows: tuple[Observation, ...] = ()
+    by_pod: Mapping[str, tuple[Observation, ...]] = field(default_factory=dict)
+
+
+def look_at(source: MetricsSource, pods: Sequence[PodRef], seconds: float, now: float) -> Look:
+    """The whole target over the last `seconds`."""
     try:
         samples = source.fetch(pods, now - seconds, now, max(1.0, seconds / 30))
     except MetricsError as error:
-        return None, f"{error} {error.hint}"
+        return Look(trouble=f"{error} {error.hint}")
     names = [p.name for p in pods]
     missing = [n for n in names if has_gap(samples, n, now, FRESH_SECONDS)]
     if missing and len(missing) == len(names):
@@ -88,14 +102,36 @@ def fleet_observation(
             "the metrics source has no fresh vLLM series of any pod: check scraping "
             "(and that --disable-log-stats is not set)"
         )
-        return None, text
-    return fleet(samples, [n for n in names if n not in missing], now - seconds, now), ""
+        return Look(trouble=text)
+    seen = [n for n in names if n not in missing]
+    by_pod = {n: _windows(samples, [n], seconds, now) for n in seen} if len(seen) > 1 else {}
+    return Look(fleet(samples, seen, now - seconds, now), "", _windows(samples, seen, seconds, now), by_pod)
 
 
-def with_findings(view: FleetView, spec: TunerSpec) -> FleetView:
-    """The view with what the rules say about its observation; unchanged where observation or settings are unknown."""
+def _windows(samples: Samples, pods: Sequence[str], seconds: float, now: float) -> tuple[Observation, ...]:
+    """What is known of each third of the time; a third without samples is left out: a slow scrape is no silence."""
+    step = seconds / _LOOK_WINDOWS
+    cuts = [now - seconds + i * step for i in range(_LOOK_WINDOWS)]
+    return tuple(o for start in cuts if (o := fleet(samples, pods, start, start + step)) is not None)
+
+
+def fleet_observation(
+    source: MetricsSource, pods: Sequence[PodRef], seconds: float, now: float
+) -> tuple[Observation | None, str]:
+    """Observation and trouble of `look_at`."""
+    look = look_at(source, pods, seconds, now)
+    return look.observation, look.trouble
+
+
+def with_findings(view: FleetView, spec: TunerSpec, look: Look | None = None) -> FleetView:
+    """The view with what the rules say about its observation; unchanged where observation or settings are unknown.
+
+    look: its windows show trends, its pods what an average hides.
+    """
     if view.observation is None or view.configuration is None:
         return view
     slo = spec.objective.slo
     limits = Limits(slo.ttft_seconds, slo.tpot_seconds)
-    return replace(view, findings=diagnose(view.observation, view.configuration, limits))
+    windows = look.windows if look is not None and look.windows else (view.observation,)
+    by_pod = look.by_pod if look is not None else {}
+    return replace(view, findings=examine(case_of(windows, view.configuration, limits, parts=by_pod)))

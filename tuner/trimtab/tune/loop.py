@@ -19,7 +19,7 @@ from trimtab.plan.preconditions import Block, FleetView, Ground, first_block
 from trimtab.plan.record import SERVING, Evidence, Phase, TargetView, TrialRecord, Wish
 from trimtab.plan.spec import TunerSpec
 from trimtab.plan.trial import advance, desired, objective
-from trimtab.tune.evidence import fleet_observation, trial_evidence, with_findings
+from trimtab.tune.evidence import look_at, trial_evidence, with_findings
 from trimtab.tune.proposals import Proposals, tried
 from trimtab.tune.state import State, Store
 from trimtab.tune.target import Target
@@ -126,8 +126,9 @@ class Loop:
         refs = self.target.ready_refs()
         if not refs:
             return fleet
-        observation, problem = await asyncio.to_thread(fleet_observation, self.source, refs, seconds, now)
-        return with_findings(replace(fleet, observation=observation, metrics_problem=problem), self.spec)
+        look = await asyncio.to_thread(look_at, self.source, refs, seconds, now)
+        seen = replace(fleet, observation=look.observation, metrics_problem=look.trouble)
+        return with_findings(seen, self.spec, look)
 
     async def _begin(self, fleet: FleetView, now: float) -> None:
         """The next trial, in the state file before anything is touched."""
