@@ -51,4 +51,4 @@ def test_the_first_fifth_of_a_runs_requests_ranks_the_rest(runs: dict[str, Recor
             real[name] = vllm_cpu.measured(run, ~early)
             ours[name] = vllm_cpu.predicted(run, times, by.overhead, ~early)[0]
     found = dict(zip(FIGURES, vllm_cpu.ranks(real, real, ours), strict=True))
-    assert min(found[f] for f in ("throughput", "TTFT mean", "TTFT p90", "E2E mean")) > 0.9, found
+    assert min(found[f] for f in ("throughput", "TTFT mean", "TTFT p90", "E2E mean")) > 0.85, found
