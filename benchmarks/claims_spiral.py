@@ -24,12 +24,15 @@ from claims_base import (
     table,
     useful_rate,
 )
+from claims_clients import own_folder, own_rate
 
 from trimtab.simulate.outcome import Outcome
 from trimtab.simulate.simulator import simulate
 from trimtab.simulate.workload import Workload
 
 PLENTY_OF_BLOCKS = 200_000
+#: a prompt token three times as dear beside a decode step: a slower card, a larger model
+DEAR = replace(RTX4090, times=replace(RTX4090.times, per_prefill_token=3 * RTX4090.times.per_prefill_token))
 LONG_ANSWERS = Traffic(output=Lengths(1500, 0.5, 3500))
 LONG_PROMPTS = Traffic(prompt=Lengths(1200, 0.5, 3500))
 WHOLE, CHUNK = "the whole prompt fits (default)", "its first chunk fits"
@@ -54,12 +57,12 @@ class Pressed:
     gap: float
 
 
-def _pressed(load: Workload, **settings: Any) -> Pressed:
-    out = _run(RTX4090, load, **settings)
-    easy = _run(replace(RTX4090, blocks=PLENTY_OF_BLOCKS), load, **settings)
+def _pressed(load: Workload, card: Card = RTX4090, **settings: Any) -> Pressed:
+    out = _run(card, load, **settings)
+    easy = _run(replace(card, blocks=PLENTY_OF_BLOCKS), load, **settings)
     p50, p99 = np.nanpercentile(out.tpot, (50, 99))
     c = out.counters
-    gap = min(1.0, (p99 - float(np.nanpercentile(easy.tpot, 99))) / (p99 - p50))
+    gap = float(np.clip((p99 - np.nanpercentile(easy.tpot, 99)) / (p99 - p50), 0.0, 1.0))
     return Pressed(
         useful_rate(out),
         c.preemptions / len(load),
@@ -68,7 +71,7 @@ def _pressed(load: Workload, **settings: Any) -> Pressed:
         c.busy_seconds / (c.end_seconds - float(load.arrival[0])),
         float(p50),
         float(p99),
-        float(gap),
+        gap,
     )
 
 
@@ -91,8 +94,10 @@ def spiral(size: Size) -> Report:
         return [_pressed(traffic.load(s, size.requests), **settings) for s in range(size.seeds)]
 
     by_load = {x: runs(x) for x in ((0.6, 1.0, 2.0) if size.cheap else LOADS)}
-    fewer = {n: runs(2.0, max_num_seqs=n) for n in ((64, 96) if size.cheap else (32, 48, 64, 96, 128))}
-    long = {n: waiting(LONG_ANSWERS, max_num_seqs=n) for n in ((40, 256) if size.cheap else (24, 32, 40, 64, 256))}
+    sequences = (64, 80, 256) if size.cheap else (48, 64, 80, 96, 128, 256)
+    fewer = {n: waiting(Traffic(), max_num_seqs=n) for n in sequences}
+    dear = {n: waiting(Traffic(), card=DEAR, max_num_seqs=n) for n in sequences}
+    long = {n: waiting(LONG_ANSWERS, max_num_seqs=n) for n in ((24, 40, 256) if size.cheap else (24, 32, 40, 64, 256))}
     gate = {
         name: waiting(LONG_PROMPTS, reserve_full_prompt=whole, max_num_batched_tokens=256)
         for name, whole in ((WHOLE, True), (CHUNK, False))
@@ -103,12 +108,13 @@ def spiral(size: Size) -> Report:
             _table(
                 "RTX 4090, 256 sequences, ShareGPT's mean lengths; load 1 = what leaves when all wait", "load", by_load
             ),
-            _table("load 2 with fewer sequences", "max_num_seqs", fewer),
+            _table("all waiting", "max_num_seqs", fewer),
+            _table("the same where a prompt token costs three times as much", "max_num_seqs", dear),
             _table("answers of mean 1500, all waiting", "max_num_seqs", long),
             _table("prompts of mean 1200, budget 256, all waiting", "admission when", gate),
             f"  after a burst (load 2, then 0.6): preemptions/request of the last quarter {after}",
         ),
-        (*_start_and_tail(by_load), _feeds_itself(by_load, fewer, long, gate, after)),
+        (*_start_and_tail(by_load, long), _feeds_itself(by_load, (fewer, dear, long), gate, after)),
         () if size.cheap else (_picture(by_load),),
     )
 
@@ -122,13 +128,12 @@ def _table(title: str, what: str, runs: Runs | ByCount | Named) -> str:
     return table(title, (what, *columns.values()), rows)
 
 
-def _start_and_tail(runs: Runs) -> tuple[Answer, Answer]:
-    loads = list(runs)
-    first = next((x for x in loads if _of(runs[x], "preempted").mean > 0.01), loads[-1])
-    ratio = {x: interval(r.p99 / r.p50 for r in runs[x]) for x in loads}
-    worst = max(loads, key=lambda x: ratio[x].mean)
-    rise = interval(b.p99 / a.p99 for a, b in zip(runs[loads[0]], runs[loads[-1]], strict=True))
-    kv = _of(runs[first], "kv")
+def _start_and_tail(by_load: Runs, long: ByCount) -> tuple[Answer, Answer]:
+    first = next((x for x in by_load if _of(by_load[x], "preempted").mean > 0.01), 2.0)
+    kv = _of(by_load[first], "kv")
+    usual, many, few = by_load[2.0], long[256], long[min(long)]
+    ratio, long_ratio = (interval(r.p99 / r.p50 for r in runs) for runs in (usual, many))
+    rise = interval(b.p99 / a.p99 for a, b in zip(few, many, strict=True))
     return (
         Answer(
             "preempt-start",
@@ -138,29 +143,39 @@ def _start_and_tail(runs: Runs) -> tuple[Answer, Answer]:
         Answer(
             "preempt-tail",
             "depends",
-            f"at most x {ratio[worst].mean:.1f} (load {worst:g}), of which preemption "
-            f"{_of(runs[worst], 'gap').share()}; p99 rises x {rise.mean:.1f} from load {loads[0]:g} to {loads[-1]:g}",
+            f"load 2: x {ratio.mean:.1f}, {_of(usual, 'gap').share()} of the gap by preemption; with answers of "
+            "1500 tokens "
+            f"x {long_ratio.mean:.1f}, {_of(many, 'gap').share()}, and p99 x {rise.mean:.0f} from {min(long)} to 256 "
+            "sequences",
         ),
     )
 
 
-def _feeds_itself(by_load: Runs, fewer: ByCount, long: ByCount, gate: Named, after: Interval) -> Answer:
-    over, peak = by_load[2.0], by_load[1.0]
-
+def _feeds_itself(by_load: Runs, by_count: tuple[ByCount, ByCount, ByCount], gate: Named, after: Interval) -> Answer:
     def against(runs: Sequence[Pressed], others: Sequence[Pressed]) -> Interval:
         return change([r.useful for r in runs], [r.useful for r in others])
 
-    flat = against(over, peak)
-    best, calm = (max(r, key=lambda n: _of(r[n], "useful").mean) for r in (fewer, long))
+    flat = against(by_load[2.0], by_load[1.0])
+    gains = []
+    for runs in by_count:
+        best = max(runs, key=lambda n: _of(runs[n], "useful").mean)
+        gains.append(f"{against(runs[best], runs[256]).signed()} ({best} sequences)")
+    again, chunk = _of(by_load[2.0], "again"), against(gate[CHUNK], gate[WHOLE])
     return Answer(
         "spiral",
         "depends" if flat.high > -0.1 and after.mean < 0.05 else "holds",
-        f"load 1 -> 2: useful tokens/s {flat.signed()} while {_of(over, 'again').share()} of prefill is repeated; "
-        f"{best} sequences instead of 256 {against(fewer[best], over).signed()}, with answers of 1500 tokens {calm} "
-        f"{against(long[calm], long[256]).signed()}; admitting by the chunk "
-        f"{against(gate[CHUNK], gate[WHOLE]).signed()} "
-        f"(budget 256, prompts of 1200); {after} preemptions a request once a burst is over",
+        f"load 1 -> 2: useful tokens/s {flat.signed()} while {again.share()} of prefill is repeated; the best "
+        f"max_num_seqs for 256: {gains[0]}, where prefill costs three times as much {gains[1]}, with answers of 1500 "
+        f"tokens {gains[2]}; admitting by the chunk {chunk.signed()}; {after} preemptions a request after a burst"
+        + _own_runs(),
     )
+
+
+def _own_runs() -> str:
+    if not own_folder():
+        return ""
+    many, few = (own_rate(f"b160_s{n}_apc_c0") for n in (64, 16))
+    return f"; one pair of own runs of vLLM on a CPU, 16 sequences for 64: {few / many - 1:+.0%}"
 
 
 def _after_a_burst(limit: float, size: Size) -> Interval:

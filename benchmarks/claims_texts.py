@@ -77,14 +77,15 @@ TEXTS: Mapping[str, Text] = {
     ),
     "preempt-tail": Text(
         "TPOT p99 is 3.8 x p50, and 70% of the gap is preemption; p99 rises from 200 ms to 8 s",
-        "The share is met where KV is short. A rise to 40 times is not: the mean over one answer's tokens "
-        "dilutes a pause.",
+        "Long answers are preempted again and again: theirs is the tail. A rise to 40 times was not seen; TPOT is the "
+        "mean over an answer, which spreads each pause over all its tokens.",
     ),
     "spiral": Text(
         "Death spiral: preempted requests come back and are preempted again; the GPU is busy, throughput flat",
         "Preempted again and again, busy and flat: so it is. But it does not feed itself: the last admitted is "
-        "preempted and nobody is admitted before it is back, so the oldest finish. It costs little while a prompt is "
-        "admitted only where it fits as a whole, vLLM's default of today, and more without that.",
+        "preempted and nobody is admitted before it is back, so the oldest finish. What it costs is the "
+        "repeated prefill: "
+        "little where a prompt token is cheap beside a decode step, much where it is dear.",
     ),
     "chunked": Text(
         "Chunked prefill softens the stalls but does not fix wrong length estimates",
