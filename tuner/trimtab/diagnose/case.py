@@ -168,7 +168,10 @@ class Case:
         return preempted / done
 
     def preempting(self) -> bool:
-        """More than a stray one: at least one for 20 finished requests, or unknown over what but not nearly none."""
+        """More than a stray one: at least one for 20 finished requests, or unknown over what but not nearly none. v0
+        also swaps requests out."""
+        if (self.now("swapped") or 0.0) >= 1:
+            return True
         rate, per_request = self.now("preemptions_per_second") or 0.0, self.preemptions_per_request()
         return per_request >= 0.05 if per_request is not None else rate >= 0.02
 

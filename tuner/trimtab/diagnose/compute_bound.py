@@ -36,8 +36,7 @@ def rule(case: Case) -> Finding | None:
     return Finding(
         "ComputeBound", Severity.WARNING, min(0.95, confidence), text,
         "Add GPUs or replicas, use quantized weights or a smaller model. Fewer running requests trade queueing for "
-        "faster "
-        "tokens where TPOT is the limit.",
+        "faster tokens where TPOT is the limit.",
         evidence(running=case.now("running"), tpot_mean_seconds=tpot, tpot_limit_seconds=limit, gpu_utilization=gpu,
                  generation_tokens_per_second=case.tokens_per_second(), kv_usage=case.now("kv_usage"),
                  tokens_ratio=saturated[2] if saturated else None),

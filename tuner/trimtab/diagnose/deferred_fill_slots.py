@@ -31,8 +31,7 @@ def rule(case: Case) -> Finding | None:
         f"is "
         f"{'idle' if kv is None else f'{kv:.0%} used'}.",
         "Find what parks them: grammars compiled for each request (cache them, reuse schemas), or KV transfers that "
-        "hang. "
-        "Newer versions may not count them.",
+        "hang. Newer versions may not count them.",
         evidence(running=running, waiting_deferred=deferred, waiting=waiting, kv_usage=kv, max_num_seqs=slots),
         avoid="More max_num_seqs only parks more of them.", said=case.fact("structured", "disaggregated"),
     )  # fmt: skip

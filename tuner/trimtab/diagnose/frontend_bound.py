@@ -22,8 +22,7 @@ def rule(case: Case) -> Finding | None:
     return Finding(
         "FrontendBound", Severity.WARNING, min(0.95, confidence), " ".join(t for t in (outside, cpu) if t),
         "Give the pod more CPU and set OMP_NUM_THREADS to its CPU quota; add API server processes "
-        "(--api-server-count); "
-        "look at tokenization, logging and the gateway's connection limit.",
+        "(--api-server-count); look at tokenization, logging and the gateway's connection limit.",
         evidence(client_in_flight=case.now("client_in_flight"), running=case.now("running"),
                  waiting=case.now("waiting"), kv_usage=case.now("kv_usage"),
                  cpu_utilization=case.now("cpu_utilization"), gpu_utilization=case.now("gpu_utilization"),

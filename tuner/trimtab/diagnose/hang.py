@@ -55,8 +55,7 @@ def _finding(case: Case, confidence: float, point: Point, text: str) -> Finding 
     return Finding(
         "Hang", Severity.CRITICAL, confidence, f"{running:.0f} requests run {text}.{healthy}",
         "Keep the logs and a stack dump, then restart the engine. Watch iteration_tokens_total_count: frozen for 120 "
-        "s with "
-        "work present is a hang.",
+        "s with work present is a hang.",
         evidence(running=running, waiting=point.get("waiting"), kv_usage=point.get("kv_usage"),
                  generation_tokens_per_second=point.get("generation_tokens_per_second"),
                  steps_per_second=point.get("steps_per_second"), seconds=case.seconds(case.tail(_frozen))),

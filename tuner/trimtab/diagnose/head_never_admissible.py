@@ -27,11 +27,9 @@ def rule(case: Case) -> Finding | None:
     return Finding(
         "HeadNeverAdmissible", Severity.CRITICAL, min(0.97, confidence),
         f"{waiting:.0f} requests wait with {running or 0:.0f} running: {need} is above the KV pool of {pool:.0f} "
-        f"tokens, so "
-        "the head of the queue can never be admitted.",
+        "tokens, so the head of the queue can never be admitted.",
         "Lower max_model_len to what the pool holds, or refuse such prompts at the gateway; cancel the one at the "
-        "head now. "
-        "To serve it: more KV memory (GPUs, quantized KV).",
+        "head now. To serve it: more KV memory (GPUs, quantized KV).",
         evidence(kv_pool_tokens=pool, max_model_len=longest, longest_prompt_tokens=asked, waiting=waiting,
                  running=running, kv_usage=kv),
         avoid="Do not raise max_num_seqs or restart and hope: the next long prompt blocks it again.",

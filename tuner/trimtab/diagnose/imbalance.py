@@ -50,7 +50,6 @@ def _finding(case: Case, confidence: float, text: str, seen: dict[str, float], s
     return Finding(
         "Imbalance", Severity.WARNING, confidence, text,
         "Route by load (least requests, or KV use) instead of round robin or sticky sessions; keep prefix affinity "
-        "only "
-        "while the favoured one is not full.",
+        "only while the favoured one is not full.",
         seen, avoid="Do not tune the engines: the average of a full and an idle one looks fine and is not.", said=said,
     )  # fmt: skip

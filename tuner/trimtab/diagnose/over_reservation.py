@@ -36,8 +36,7 @@ def rule(case: Case) -> Finding | None:
         f"{1 - share:.0%} of the reserved KV is held for "
         f"nothing{f' while {waiting:.0f} requests wait' if pressed else ''}.",
         "Lower max_new_tokens to 1.5-2 times the mean where lengths are alike, to p90 where they spread; set it for "
-        "each "
-        "kind of request. Or use an engine that admits on demand.",
+        "each kind of request. Or use an engine that admits on demand.",
         seen, avoid="Do not raise the batch size or memory share first: reserved blocks decide admission.",
         tunable=True, settings=("max_new_tokens", *case.engine.lever("pool")),
     )  # fmt: skip

@@ -25,16 +25,18 @@ def preemption(case: Case) -> Finding | None:
         return None
     per_request = case.preemptions_per_request()
     rate, share = case.now("preemptions_per_second") or 0.0, share_of_gap(case)
+    swapped = case.now("swapped") or 0.0
     shown = (
-        f"{rate:.2g} preemptions/s" if per_request is None else f"{per_request:.2f} preemptions per finished request"
-    )
+        f"{swapped:.0f} requests are swapped out" if swapped >= 1
+        else f"{rate:.2g} preemptions/s" if per_request is None
+        else f"{per_request:.2f} preemptions per finished request"
+    )  # fmt: skip
     gap = "" if share is None else f" About {share:.0%} of the gap between p99 and p50 TPOT comes from it."
     return Finding(
         "Preemption", Severity.WARNING, _confidence(case),
-        f"{shown}: work is thrown away and computed again.{gap}",
+        f"{shown}: work is thrown away or moved, and done again.{gap}",
         f"Try fewer running requests ({_names(case)}) and judge by goodput: a few preemptions can be cheaper than "
-        f"none. "
-        "More KV memory or shorter outputs help as well.",
+        "none. More KV memory or shorter outputs help as well.",
         _evidence(case), avoid=_AVOID, tunable=True, settings=case.engine.levers("slots", "watermark", "memory"),
     )  # fmt: skip
 
@@ -55,8 +57,7 @@ def spiral(case: Case) -> Finding | None:
         "DeathSpiral", Severity.CRITICAL, min(0.97, _confidence(case) + (0.05 if each and flat else 0.0)),
         f"Preempted requests come back, compete and are preempted again{shown}{why}.",
         f"Lower {_names(case)} (to about KV tokens / (p90 prompt + p90 output)), keep a watermark of 0.02-0.05, check "
-        f"that "
-        "admission asks for the whole prompt. At the gateway: admit less until it drains.",
+        "that admission asks for the whole prompt. At the gateway: admit less until it drains.",
         _evidence(case), avoid=_AVOID, tunable=True, settings=case.engine.levers("slots", "watermark"),
     )  # fmt: skip
 
@@ -78,6 +79,7 @@ def _evidence(case: Case) -> dict[str, float]:
         preemptions_per_second=case.now("preemptions_per_second"),
         kv_usage=kv, running=case.now("running"), max_num_seqs=case.engine.slots,
         generation_tokens_per_second=case.tokens_per_second(), tpot_p99_over_p50=p99 / p50 if p99 and p50 else None,
+        swapped=case.now("swapped"),
         share_of_tpot_gap=share_of_gap(case), generation_change=case.change("generation_tokens_per_second"),
     )  # fmt: skip
 

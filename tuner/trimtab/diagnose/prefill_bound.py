@@ -37,8 +37,7 @@ def rule(case: Case) -> Finding | None:
         f"{'KV use unknown' if kv is None else f'KV {kv:.0%} used'}: prompts wait to be computed.",
         ("Switch prefix caching on. " if off else "") + "Try a larger step budget "
         f"({' '.join(case.engine.lever('step_budget')) or 'prefill tokens of a step'}) and judge by TTFT and TPOT: "
-        f"bigger is not "
-        "always faster. Then: shorter prompts, prefix reuse, separate prefill, more replicas.",
+        "bigger is not always faster. Then: shorter prompts, prefix reuse, separate prefill, more replicas.",
         evidence(prompt_tokens_per_second=prompt, generation_tokens_per_second=tokens, waiting=case.now("waiting"),
                  kv_usage=kv, running=case.now("running"), max_num_batched_tokens=step,
                  ttft_p50_seconds=case.now("ttft_p50_seconds"), prompt_rate_spread=spread(case)),

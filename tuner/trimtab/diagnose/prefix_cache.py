@@ -46,8 +46,7 @@ def not_paying(case: Case) -> Finding | None:
         "PrefixCacheNotPaying", Severity.INFO, 0.9 if short or distinct else 0.8,
         f"{hits:.1%} of prompt tokens come from the prefix cache.{why}",
         "Prompts share little, or the router spreads those that do, or differing text (a date, an id) stands first. "
-        "Look at "
-        "routing and templates before switching it off; off gains next to nothing.",
+        "Look at routing and templates before switching it off; off gains next to nothing.",
         evidence(prefix_hit_ratio=hits, prompt_tokens_mean=prompt),
         avoid="Do not expect a gain from either setting of it.", said=distinct,
     )  # fmt: skip

@@ -38,8 +38,7 @@ def rule(case: Case) -> Finding | None:
         "QueueHeadBlocked", Severity.WARNING, confidence,
         f"{waiting:.1f} requests wait per pod with {running:.0f}{slots} slots and {kv:.0%} of the KV cache in use.",
         f"{first}Look at the first request in the queue: a very long prompt holds back all behind it. Give long "
-        f"prompts a "
-        "target of their own, bound max_model_len, or look for requests parked as deferred.",
+        "prompts a target of their own, bound max_model_len, or look for requests parked as deferred.",
         evidence(waiting=waiting, running=running, kv_usage=kv, max_num_seqs=case.engine.slots,
                  waiting_deferred=deferred or None, prompt_tokens_p99=case.now("prompt_tokens_p99")),
         avoid="Raising max_num_seqs will not help: slots are free.", said=(*said, *adapters),

@@ -30,8 +30,7 @@ def rule(case: Case) -> Finding | None:
     return Finding(
         "QueueOverCapacity", Severity.WARNING, confidence, f"{shown} The offered load is above capacity.",
         "Scale out, or cap the queue (--max-num-queued-reqs, or at the gateway) and refuse early. A better setting "
-        "may help "
-        "a little.",
+        "may help a little.",
         evidence(queue_p50_seconds=queue, ttft_p50_seconds=ttft, ttft_limit_seconds=limit, waiting=case.last("waiting"),
                  running=case.now("running"), kv_usage=case.now("kv_usage"), overload=beyond,
                  requests_per_second=case.now("requests_per_second")),

@@ -30,9 +30,8 @@ def rule(case: Case) -> Finding | None:
     return Finding(
         "SchedulerDeadlock", Severity.CRITICAL, confidence * (0.95 if last.get("kv_usage") is not None else 0.85),
         f"{waiting:.1f} requests wait, nothing runs and the KV cache is idle.{parked}",
-        "Restart the engine and keep its log. If it comes back, look at the first request in the queue: a prompt that "
-        "needs "
-        "more KV than the whole pool is never admitted (lower max_model_len, refuse it at the gateway).",
+        "Restart the engine and keep its log. If it comes back, look at the first request in the queue: a prompt "
+        "that needs more KV than the whole pool is never admitted (lower max_model_len, refuse it at the gateway).",
         evidence(waiting=waiting, running=last.get("running"), kv_usage=last.get("kv_usage"),
                  waiting_deferred=last.get("waiting_deferred"), seconds=case.seconds(stuck)),
         avoid="Do not raise max_num_seqs: no slot is taken.",

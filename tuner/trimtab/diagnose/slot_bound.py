@@ -42,8 +42,7 @@ def rule(case: Case) -> Finding | None:
         f"{f' of {slots:.0f}' if slots else ''} slots are taken"
         f"{'' if kv is None else f', {1 - kv:.0%} of KV is free'}.{gain}",
         f"Raise {' '.join(case.engine.lever('slots')) or 'the limit of running requests'} in steps until KV is about "
-        f"90% used or "
-        "TPOT breaks its limit.",
+        "90% used or TPOT breaks its limit.",
         evidence(waiting=waiting, running=running, kv_usage=kv, max_num_seqs=slots,
                  ttft_p50_seconds=case.now("ttft_p50_seconds"), room=room, overload=beyond),
         avoid="Do not add KV memory: it is not what is short.", tunable=True, settings=case.engine.lever("slots"),
