@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 #: vLLM looks for a dead engine this often (VLLM_WATCHDOG_TIME_S), then its server ends
 WATCHDOG_SECONDS: Final = 5.0
-#: cached machine code is loaded within a second; what takes longer is compiled (15 s)
+#: cached machine code is loaded within a second of processor time; compiling takes 15
 LONG_START_SECONDS: Final = 3.0
 
 
@@ -80,7 +80,7 @@ async def _load(flags: ServerFlags, emulation: Emulation, stop: asyncio.Event) -
     try:
         done, _ = await asyncio.wait(ends, timeout=LONG_START_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         if not done:
-            _log("INFO", "Compiling the scheduler; the next start finds it in the cache")
+            _log("INFO", "Still loading the scheduler: where no cache has its machine code it is compiled, once")
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         await asyncio.wait([stopping], timeout=max(0.0, ready_at - asyncio.get_running_loop().time()))
     finally:
