@@ -50,8 +50,8 @@ TEXTS: Mapping[str, Text] = {
     ),
     "cv-wide": Text(
         "CV > 1: p90 x 1.5-2 with fewer sequences turns preemption into queueing",
-        "It is the number of sequences that does it. KV tokens / p90 of prompt + output has everybody at its "
-        "p90 at once: too few.",
+        "It is the number of sequences that does it. KV tokens / p90s of prompt and output has everybody at the p90 at "
+        "once: too few. By the means, tail and throughput both gain.",
     ),
     "cv-predicted": Text(
         "A limit predicted for each request gains most where CV is high",

@@ -40,6 +40,10 @@ def test_every_claim_is_in_the_table_once_and_no_other() -> None:
     assert sorted(row[0] for row in TABLE) == sorted(claims.title(key) for key in TEXTS)
 
 
+def test_the_page_gives_the_reasons_of_today() -> None:
+    assert {row[0]: row[4] for row in TABLE} == {claims.title(key): text.why for key, text in TEXTS.items()}
+
+
 def test_the_page_shows_pictures_that_a_full_run_draws() -> None:
     shown = set(re.findall(r"\(pictures/(claims-[\w-]+\.svg)\)", PAGE))
     assert shown and shown == {p.name for p in (ROOT / "docs/pictures").glob("claims-*.svg")}
