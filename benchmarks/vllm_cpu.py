@@ -118,29 +118,19 @@ def total(metrics: str, name: str) -> float:
 
 @dataclass(frozen=True)
 class Calibrated:
-    """`overhead`: seconds from client to engine and back, which the engine's clock does not see."""
+    """`overhead`: seconds between client and engine in each first token."""
 
     times: StepTimes
-    draws: tuple[StepTimes, ...]
     overhead: float
 
 
 def calibrate(runs: Sequence[Recorded]) -> Calibrated:
-    """Step times with no overhead; then what the fastest tenth of first tokens took too long; then step times again."""
-    overhead = 0.0
-    for _ in range(2):
-        fitted = fit_step_times([Run(_log(r, overhead), r.config, r.ok) for r in runs])
-        late = [
-            np.percentile((r.first - r.load.arrival)[r.ok], 10) - np.percentile(o.ttft[r.ok], 10)
-            for r in runs
-            for o in [simulate(r.load, r.config, fitted.times)]
-        ]
-        overhead = max(0.0, overhead, float(np.median(late)))
-    return Calibrated(fitted.times, fitted.draws, overhead)
+    fitted = fit_step_times([Run(_log(r), r.config, r.ok) for r in runs], api=True)
+    return Calibrated(fitted.times, fitted.api_seconds)
 
 
-def _log(run: Recorded, overhead: float) -> RequestLog:
-    return RequestLog(run.load, np.full(len(run.load), np.nan), run.first - overhead, run.last - overhead)
+def _log(run: Recorded) -> RequestLog:
+    return RequestLog(run.load, np.full(len(run.load), np.nan), run.first, run.last)
 
 
 def slower(times: StepTimes, factor: float) -> StepTimes:
