@@ -174,6 +174,11 @@ def test_findings_are_the_codes() -> None:
     assert set(names(section(REFERENCE, "Findings"))) == {*RULES, "Healthy"}
 
 
+def test_causes_are_the_codes() -> None:
+    table = rows(section((ROOT / "docs/diagnose.md").read_text(), "Causes"))[1:]
+    assert {re.sub("`", "", row[0]) for row in table} == {*RULES, "Healthy"}
+
+
 def test_phases_of_a_tuner_are_the_codes() -> None:
     assert set(names(section(REFERENCE, "Phases of a VLLMTuner"))) == {p.value for p in TunerPhase}
 

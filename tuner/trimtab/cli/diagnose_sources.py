@@ -18,7 +18,7 @@ from trimtab.diagnose.engines import Engine
 from trimtab.diagnose.facts import Facts
 from trimtab.diagnose.finding import Limits
 from trimtab.diagnose.from_observation import case_of
-from trimtab.errors import InputError, MetricsUnreachable
+from trimtab.errors import InputError, MetricsError, MetricsUnreachable
 from trimtab.observe.exposition import parse
 from trimtab.observe.mapping import fleet
 from trimtab.observe.observation import Observation
@@ -76,8 +76,9 @@ class Pages:
     def _scrape(self, url: str, now: float, since: float, *, first: bool) -> None:
         try:
             text = _get(url)
-        except MetricsUnreachable:
+        except MetricsError as error:
             if first:
+                error.hint = error.hint if error.hint == _NO_METRICS else _NO_ANSWER
                 raise
             self.rows.append({"t_seconds": since, "health": "unreachable"})
             return
@@ -96,6 +97,7 @@ class Pages:
         return Samples({url: series for url, series in found.items() if series})
 
 
+_NO_ANSWER: Final = "Check the address from this machine, and that the server is up."
 _NO_METRICS: Final = "Name the server's metrics page (/metrics), and leave out --disable-log-stats there."
 
 
@@ -140,7 +142,11 @@ def from_samples(samples: Samples, pods: Sequence[str], begin: float, end: float
 
 def from_prometheus(source: PrometheusSource, matchers: str, seconds: float, now: float, known: Known) -> Case:
     """Every vLLM pod or target that the label matchers select. InputError where there is none."""
-    pods = source.find(matchers, now, seconds)
+    try:
+        pods = source.find(matchers, now, seconds)
+    except MetricsError as error:
+        error.hint = "Check --prometheus (its base URL, from this machine), --selector and the token."
+        raise
     if not pods:
         problem = f"{matchers!r} selects no vllm: series in the last {seconds:.0f} s"
         raise InputError(

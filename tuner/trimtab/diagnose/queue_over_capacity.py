@@ -1,5 +1,5 @@
 """QueueOverCapacity: more is asked than this target can give: requests queue past the TTFT limit, or the queue grows
-and tokens/s do not. Scale out or cap the queue; a setting may help a little."""
+and tokens/s do not. Scale out or cap the queue."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ def rule(case: Case) -> Finding | None:
     )  # fmt: skip
     return Finding(
         "QueueOverCapacity", Severity.WARNING, confidence, f"{shown} The offered load is above capacity.",
-        "Scale out, or cap the queue (--max-num-queued-reqs, or at the gateway) and refuse early. A better setting "
-        "may help a little.",
+        "Scale out, or cap the queue (--max-num-queued-reqs, or at the gateway) and refuse early.",
         evidence(queue_p50_seconds=queue, ttft_p50_seconds=ttft, ttft_limit_seconds=limit, waiting=case.last("waiting"),
                  running=case.now("running"), kv_usage=case.now("kv_usage"), overload=beyond,
                  requests_per_second=case.now("requests_per_second")),
