@@ -134,7 +134,9 @@ class StepScheduler(Protocol):
         """Queue a request. InputError when its id is in use or its numbers make no sense."""
 
     def abort(self, request_id: str) -> None:
-        """Drop a request at the start of the next step or before its tokens, what comes first. Unknown or finished ids are ignored, as vLLM does."""
+        """Drop a request at the start of the next step or before its tokens, what comes first. Unknown or finished ids
+        are ignored, as vLLM does.
+        """
 
     def step(self) -> StepOutcome:
         """Advance by one engine step: `plan` and `deliver`."""
