@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from simulated_worlds import profile
 from trimtab.engine.settings import Configuration
 from trimtab.judge.verdict import Kind, Verdict
 from trimtab.plan.preconditions import FleetView
@@ -67,3 +68,21 @@ def test_what_a_person_rejected_is_not_proposed_again() -> None:
     rejected = replace(ended(Kind.INCONCLUSIVE, "Rejected", seqs=16), phase=Phase.CANCELLED)
     proposed = Proposals(None).next("k", spec, TEMPLATE, view, [rejected])
     assert proposed is not None and proposed.configuration["max_num_seqs"] == 32
+
+
+def test_with_a_profile_candidates_are_simulated_before_one_is_tried() -> None:
+    """16 slots at a load that needs more: the first proposal is what the simulator found, and says so."""
+    template = template_of(["vllm", "serve", "m", "--max-num-seqs", "16", "--enable-prefix-caching"])
+    view = FleetView(exists=True, configuration=configuration_of(template))
+    spec = build_spec(TuneOptions(search=["max_num_seqs=8:64"], prefix_caching="keep", slo_ttft=5.0))
+    found = Proposals(None, profile("slots")).next("k", spec, template, view, [])
+    assert found is not None and int(found.configuration["max_num_seqs"]) > 16
+    assert found.origin.startswith("simulated ") and "dropped by simulation" in found.origin
+
+
+def test_with_a_profile_the_search_is_over_where_no_setting_helps() -> None:
+    template = template_of(["vllm", "serve", "m", "--max-num-seqs", "64", "--enable-prefix-caching"])
+    view = FleetView(exists=True, configuration=configuration_of(template))
+    spec = build_spec(TuneOptions(search=["max_num_seqs=32:128"], prefix_caching="keep", slo_ttft=5.0))
+    assert Proposals(None, profile("arrivals")).next("k", spec, template, view, []) is None
+    assert Proposals(None).next("k", spec, template, view, []) is not None

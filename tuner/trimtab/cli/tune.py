@@ -7,7 +7,7 @@ import json
 import shlex
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,6 +18,9 @@ from trimtab.tune import demo
 from trimtab.tune.guard import log_to_file
 from trimtab.tune.options import LOCAL, TuneOptions, build_spec, parse_listen, require_seconds
 from trimtab.tune.session import SessionOptions, run_session
+
+if TYPE_CHECKING:
+    from trimtab.simulate.profile import Profile
 
 #: exit code after Ctrl-C, as shells have it
 INTERRUPTED = 130
@@ -65,6 +68,13 @@ PrefixCachingOption = Annotated[PrefixCaching | None, _trial("Whether prefix cac
 CandidateOption = Annotated[
     list[str] | None, _trial("Try this first: max_num_seqs=32,enable_prefix_caching=true. May be given several times.")
 ]
+ProfileOption = Annotated[
+    Path | None,
+    _trial(
+        "What `trimtab calibrate` wrote of this command: candidates are simulated first, those that cannot win are not "
+        "tried, the most promising are tried first.", "--profile",
+    ),
+]  # fmt: skip
 SeedOption = Annotated[int | None, _trial("Of the sampler, the front door and the load.")]
 StateOption = Annotated[Path | None, _out("State file; a run that was killed goes on from it. Logs lie beside it.")]
 JsonOption = Annotated[str | None, _out("Result as JSON: FILE, or - for stdout.", "--json")]
@@ -88,6 +98,7 @@ def tune(
     search: SearchOption = None,
     prefix_caching: PrefixCachingOption = None,
     candidate: CandidateOption = None,
+    profile: ProfileOption = None,
     seed: SeedOption = None,
     state: StateOption = None,
     json_file: JsonOption = None,
@@ -119,11 +130,20 @@ def tune(
             environ=demo.engine_env() if demo_ else None,
             drain_seconds=drain,
             seed=seed or 0,
+            profile=_profile(profile),
         )
         raise typer.Exit(_run(options, json_file))
 
 
 app = tune
+
+
+def _profile(path: Path | None) -> Profile | None:
+    if path is None:
+        return None
+    from trimtab.simulate.profile import load_profile  # with numba behind it, which others need not wait for
+
+    return load_profile(path)
 
 
 def _load_args(text: str | None, replicas: int, with_demo: bool, seed: int) -> list[str] | None:

@@ -5,7 +5,10 @@ candidate  `Proposal` and `Outcome`, what goes out and what comes back
 refuse     why a configuration is not tried (again): tried, crashed, or above one that crashed
 priors     informed first guesses from the engine's arithmetic and the findings
 sampling   Optuna's sampler over the lattice       memory  Optuna's storage; may be lost at any time
-study      the one to call: candidates, then priors, then the sampler
+shared     one sweep that many workers share through a database
+predict    what the simulator says of a configuration, where the target has a profile
+bias       how far off it was in the trials so far      screen  what is dropped, what is tried first
+study      the one to call: candidates, then priors (or the screen), then the sampler
 
-Only sampling and memory import Optuna, and only study imports them: everything else starts fast without it.
+Only sampling, memory and shared import Optuna, and only study and the commands import them: everything else starts fast without it.
 """

@@ -12,6 +12,7 @@ with priors 0.95 and 1.6. The priors do the work.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from trimtab.engine.settings import Configuration
 from trimtab.errors import StorageError
@@ -20,6 +21,9 @@ from trimtab.search.memory import Memory
 from trimtab.search.refuse import refusal
 from trimtab.search.sampling import Point, draw
 from trimtab.search.space import Space
+
+if TYPE_CHECKING:  # it imports the simulator and with it numba, which a search without a profile does not need
+    from trimtab.search.screen import Screen
 
 
 class Study:
@@ -35,18 +39,28 @@ class Study:
         self.warning: StorageError | None = None
 
     def propose(
-        self, history: Sequence[Outcome], baseline: Configuration, seeds: Sequence[Proposal] = ()
+        self,
+        history: Sequence[Outcome],
+        baseline: Configuration,
+        seeds: Sequence[Proposal] = (),
+        screen: Screen | None = None,
     ) -> Proposal | None:
         """The next configuration, or None when nothing is left that may be tried.
 
         history: finished trials, oldest first. baseline: what runs now. seeds: `explicit(...)` then `candidates(...)`.
         A seed that was measured without a clear result is left to the sampler, which may come back to it once.
+        screen: drops what cannot win and says what promises most; where it knows a candidate, no sampler is asked.
         """
         known = self._remember(history)
         for seed in seeds:
             if not self._measured(seed.configuration, known) and self._allowed(seed.configuration, known, baseline):
                 return seed
         allowed = [c for c in self._space.all(baseline) if self._allowed(c, known, baseline)]
+        if screen is not None and allowed:
+            best = screen.best_first(allowed, known, baseline)
+            allowed = [c for c in allowed if not screen.simulated.knows(c)] if screen.forecasts else allowed
+            if best:
+                return Proposal(best[0].configuration, f"{best[0]}; {screen.summary()}")
         drawn = draw(self._points(known, baseline), allowed, self._space, baseline, self._seed + len(known))
         return Proposal(drawn, f"drawn by the sampler after {len(known)} trials") if drawn is not None else None
 

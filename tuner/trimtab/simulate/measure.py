@@ -32,7 +32,8 @@ LATE_WORTH: Final = 0.1
 
 @dataclass(frozen=True)
 class Measure:
-    """`goodput`: tokens/s of requests within the limits, `useful`: of all that ended normally. `floor`: half a
+    """`goodput`: tokens/s of requests within the limits, `useful`: of all that ended normally, `offered`:
+    of all that came to stay. `floor`: half a
     request's tokens/s, so that logs exist.
 
     `attainment`: share within the limits of the requests that did not leave by themselves, nan without any. Latencies
@@ -41,6 +42,7 @@ class Measure:
 
     goodput: float
     useful: float
+    offered: float
     floor: float
     attainment: float
     ttft_mean: float
@@ -65,13 +67,15 @@ def measure(outcome: Outcome, limits: Limits) -> Measure:
     later = _service_seconds(outcome, 0.25 * (high - low)) if span else 0.0
     ended = outcome.ok & (outcome.end >= low + later) & (outcome.end <= high + later)
     seconds = max(high - low, 1e-9)
+    wanted = np.minimum(load.output, load.max_tokens)
     judged = arrived & (outcome.ending != st.CANCELLED)
     served = arrived & outcome.ok
     lost = np.isin(outcome.ending, (st.STUCK, st.REJECTED, st.REFUSED))
     return Measure(
         goodput=float(outcome.tokens[good & ended].sum(dtype=np.int64) / seconds),
         useful=float(outcome.tokens[ended].sum(dtype=np.int64) / seconds),
-        floor=float(0.5 * np.minimum(load.output, load.max_tokens).mean() / seconds) if len(load) else 1.0,
+        offered=float(wanted[arrived & (load.cancel_tokens == 0)].sum(dtype=np.int64) / seconds),
+        floor=float(0.5 * wanted.mean() / seconds) if len(load) else 1.0,
         attainment=_share(good, judged),
         ttft_mean=_mean(outcome.ttft[served]),
         ttft_p99=_p99(outcome.ttft[served]),
@@ -110,11 +114,16 @@ def log_useful(ours: Measure, theirs: Measure) -> float:
     return _cut((ours.useful + ours.floor) / (theirs.useful + theirs.floor))
 
 
-def score(ours: Measure, theirs: Measure, latency_weight: float) -> float:
-    """What a live trial's verdict would score: log goodput ratio less the weighted log ratios of mean TTFT and TPOT."""
-    latencies = (log_ratio(ours.ttft_mean, theirs.ttft_mean), log_ratio(ours.tpot_mean, theirs.tpot_mean))
-    cut = sum(min(_LATENCY_LIMIT, max(-_LATENCY_LIMIT, v)) for v in latencies if not math.isnan(v))
-    return log_goodput(ours, theirs) - latency_weight * cut
+def headroom(m: Measure) -> float:
+    """Log ratio of what is offered and what is served in time: more goodput than that no setting can bring."""
+    return max(0.0, math.log((m.offered + m.floor) / (m.goodput + m.floor)))
+
+
+def latency_gain(ours: Measure, theirs: Measure, weights: tuple[float, float]) -> float:
+    """The part of a live trial's score that its mean TTFT and TPOT make: less their weighted log ratios."""
+    ratios = (log_ratio(ours.ttft_mean, theirs.ttft_mean), log_ratio(ours.tpot_mean, theirs.tpot_mean))
+    cut = [0.0 if math.isnan(r) else min(_LATENCY_LIMIT, max(-_LATENCY_LIMIT, r)) for r in ratios]
+    return -sum(w * r for w, r in zip(weights, cut, strict=True))
 
 
 def log_ratio(ours: float, theirs: float) -> float:

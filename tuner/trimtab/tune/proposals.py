@@ -8,7 +8,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from trimtab.engine.command import parse_template
 from trimtab.engine.constraints import check_configuration
@@ -25,6 +25,10 @@ from trimtab.search.priors import candidates
 from trimtab.search.refuse import MAX_UNCLEAR
 from trimtab.search.space import Space
 from trimtab.search.study import Study
+
+if TYPE_CHECKING:
+    from trimtab.search.screen import Screen
+    from trimtab.simulate.profile import Profile
 
 Json = dict[str, Any]
 _log = logging.getLogger(__name__)
@@ -58,10 +62,12 @@ class Proposals:
     """Keeps the Optuna studies. They are memory: the trials' records are the authority.
 
     data_dir: where studies without a storage URL are kept; None keeps nothing but what the records say.
+    profile: of the target, calibrated; with it candidates are simulated before one is tried.
     """
 
-    def __init__(self, data_dir: Path | None) -> None:
-        self._data = data_dir
+    def __init__(self, data_dir: Path | None, profile: Profile | None = None) -> None:
+        self._data, self.profile = data_dir, profile
+        self._screens: dict[str, tuple[object, Screen]] = {}
 
     def next(
         self,
@@ -76,12 +82,15 @@ class Proposals:
         study = Study(self._storage(key, spec), key, space_of(spec), spec.search.seed)
         history = outcomes(trials)
         refused: list[Outcome] = []
-        seeds = _seeds(spec, current, fleet)
+        screen = self._screen(key, spec)
+        seeds = _seeds(spec, current, fleet, guess=screen is None)
         for _ in range(_MAX_REFUSED):  # each round either returns or rules one configuration out
-            proposal = study.propose([*history, *refused], current, seeds)
+            proposal = study.propose([*history, *refused], current, seeds, screen)
             if study.warning is not None:
                 _log.warning("%s %s", study.warning, study.warning.hint)
             if proposal is None:
+                if screen is not None and screen.forecasts:
+                    _log.info("nothing is worth a trial: %s", screen.summary())
                 return None
             written = _rewritten(spec, template, fleet, proposal.configuration)
             if written is not None:
@@ -115,16 +124,31 @@ class Proposals:
             return Suggestion(guess.configuration, text, patch, snippet(template, written))
         return None
 
+    def _screen(self, key: str, spec: TunerSpec) -> Screen | None:
+        """Kept from call to call: it remembers what it has simulated."""
+        if self.profile is None:
+            return None
+        # the simulator and numba are loaded only where there is a profile
+        from trimtab.search.screen import screen_of
+
+        slo, gain = spec.objective.slo, spec.objective.min_gain_percent / 100
+        asked = (self.profile, slo, gain, space_of(spec))
+        if key not in self._screens or self._screens[key][0] != asked:
+            times = slo.ttft_seconds, slo.tpot_seconds
+            made = screen_of(self.profile, space_of(spec), times, gain)
+            self._screens[key] = (asked, made)
+        return self._screens[key][1]
+
     def _storage(self, key: str, spec: TunerSpec) -> str | None:
         if spec.storage.url or self._data is None:
             return spec.storage.url
         return str(self._data / f"{key.replace('/', '.')}.journal")
 
 
-def _seeds(spec: TunerSpec, current: Configuration, fleet: FleetView) -> list[Proposal]:
-    """The person's own candidates first, then the diagnosis' guesses."""
+def _seeds(spec: TunerSpec, current: Configuration, fleet: FleetView, *, guess: bool) -> list[Proposal]:
+    """The person's own candidates first, then (with `guess`) the diagnosis' guesses: a simulation knows better."""
     asked = explicit([Configuration.from_camel(c) for c in spec.search.candidates], current)
-    if fleet.observation is None:
+    if fleet.observation is None or not guess:
         return asked
     return [*asked, *candidates(current, fleet.observation, fleet.findings, space_of(spec))]
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
 
@@ -28,6 +28,9 @@ from trimtab.tune.proposals import Proposals
 from trimtab.tune.show import Display, print_result, result_json
 from trimtab.tune.state import State, Store
 
+if TYPE_CHECKING:
+    from trimtab.simulate.profile import Profile
+
 Json = dict[str, Any]
 _READY_POLL_SECONDS: Final = 0.1
 _log = logging.getLogger(__name__)
@@ -35,7 +38,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class SessionOptions:
-    """`load`: options of `trimtab load`, None for no built-in load. `environ`: added to what the engines inherit."""
+    """`load`: options of `trimtab load`, None for no built-in load. `environ`: added to what the engines inherit.
+
+    profile: of the command, calibrated; None: no candidate is simulated.
+    """
 
     command: Sequence[str]
     spec: TunerSpec
@@ -48,6 +54,7 @@ class SessionOptions:
     stop_seconds: float = 30.0
     tick_seconds: float = TICK_SECONDS
     seed: int = 0
+    profile: Profile | None = None
 
     @property
     def folder(self) -> Path:
@@ -114,8 +121,9 @@ class _Session:
         except OSError as error:
             raise InputError("--listen", f"cannot listen ({error.strerror})", "Choose another port.") from error
         await self._target.start(self._state.template)
+        proposals = Proposals(None, self._options.profile)
         loop = Loop(
-            self._options.spec, self._target, self._source, Proposals(None), self._store, self._state,
+            self._options.spec, self._target, self._source, proposals, self._store, self._state,
             tick_seconds=self._options.tick_seconds,
         )  # fmt: skip
         with Display(self._console, self._options.spec, self._header()) as display:
