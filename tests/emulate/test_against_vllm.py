@@ -1,16 +1,22 @@
 """The emulator against a real vLLM 0.32 (CPU, tiny model) with the same flags under the same load.
 
 Metric names and label sets are the same, what does not depend on time is counted equally, and after calibration on one
-load the latencies of another are.
+load the latencies of another are, within 10% and what the engine's two runs of it differ.
 """
 
 from __future__ import annotations
 
+import os
 import random
+import signal
+import time
+import urllib.request
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,9 +33,9 @@ pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(600)]
 VOCABULARY = 250
 #: end tokens for answers that end by themselves: one draw in some 20 of the tiny model's
 STOPS = list(range(0, 256, 16))
-#: of a quantile, beside what the engine differs from itself in two runs
-LATENCY_ERROR = 0.10
-SECONDS, RATE = 10.0, 8.0
+#: of a quantile, beside what the engine differs from itself in two runs of one load; beyond NOISE nothing can be said
+LATENCY_ERROR, NOISE = 0.10, 0.25
+SECONDS, RATE = 8.0, 9.0
 #: what a figure of time would be; their counts are compared
 TIMED = ("_seconds_bucket", "_seconds_sum", "_bytes_sum", "_bytes_total", "highr_seconds")
 #: gauges of what the emulator has no part of
@@ -133,19 +139,26 @@ def load_of(seed: int) -> list[Asked]:
         prompt = ids(chance.getrandbits(30), max(4, min(400, int(chance.lognormvariate(4.2, 0.7)))))
         if chance.random() < 0.3:
             prompt = shared + prompt
-        load.append(Asked(at, prompt, max(2, min(200, int(chance.lognormvariate(3.5, 0.7))))))
+        load.append(Asked(at, prompt, max(2, min(60, int(chance.lognormvariate(2.3, 0.7))))))
         at += chance.expovariate(RATE)
     return load
 
 
-def calibrated(load: Sequence[Asked], seen: Sequence[Seen]) -> StepTimes:
+def calibrated(runs: Sequence[tuple[Sequence[Asked], Sequence[Seen]]]) -> StepTimes:
     """From what the clients saw, as they would see it of any engine."""
     config = parse_flags(["m", *FLAGS]).limits
-    columns = Workload.of([s.sent for s in seen], [len(a.prompt) for a in load], [a.output for a in load],
-                          chunks=[a.prompt for a in load])  # fmt: skip
-    first, last = np.array([s.first for s in seen]), np.array([s.last for s in seen])
-    log = RequestLog(columns, np.full(len(load), np.nan), first[columns.order], last[columns.order])
-    return fit_step_times([Run(log, config, np.ones(len(load), dtype=np.bool_))]).times
+    logs = []
+    for load, seen in runs:
+        columns = Workload.of(
+            [s.sent for s in seen],
+            [len(a.prompt) for a in load],
+            [a.output for a in load],
+            chunks=[a.prompt for a in load],
+        )
+        first, last = np.array([s.first for s in seen]), np.array([s.last for s in seen])
+        log = RequestLog(columns, np.full(len(load), np.nan), first[columns.order], last[columns.order])
+        logs.append(Run(log, config, np.ones(len(load), dtype=np.bool_)))
+    return fit_step_times(logs).times
 
 
 def quantiles(seen: Sequence[Seen]) -> dict[str, float]:
@@ -161,23 +174,22 @@ def test_after_calibration_latency_quantiles_are_the_engines(
     engine: Twin, tmp_path: Path, compiled_scheduler: None
 ) -> None:
     engine.play(load_of(0)[:20])  # its first requests are slow
-    learned = load_of(1)
-    times = calibrated(learned, engine.play(learned))
+    times = calibrated([(learned, engine.play(learned)) for learned in (load_of(1), load_of(3))])
     print(times)
     load = load_of(2)
     twice = [quantiles(engine.play(load)) for _ in range(2)]
     with emulated(tmp_path, **variables(times, tmp_path)) as twin:
         twin.play(load[:20])
         emulated_quantiles = quantiles(twin.play(load))
-    wrong = {}
+    errors, noise = {}, {}
     for name, value in emulated_quantiles.items():
-        a, b = (run[name] for run in twice)
-        mean, noise = (a + b) / 2, abs(a - b) / (a + b)
-        print(f"{name}: engine {1000 * a:.1f} and {1000 * b:.1f} ms, emulator {1000 * value:.1f} ms, "
-              f"error {value / mean - 1:+.1%}, engine's noise {noise:.1%}")  # fmt: skip
-        if abs(value / mean - 1) > LATENCY_ERROR + noise:
-            wrong[name] = value / mean - 1
-    assert not wrong, f"{wrong} with {times}"
+        one, two = (run[name] for run in twice)
+        errors[name], noise[name] = 2 * value / (one + two) - 1, abs(one - two) / (one + two)
+        print(f"{name}: engine {1000 * one:.1f} and {1000 * two:.1f} ms, emulator {1000 * value:.1f} ms, "
+              f"error {errors[name]:+.1%}, engine's noise {noise[name]:.1%}")  # fmt: skip
+    if max(noise.values()) > NOISE:
+        pytest.skip(f"the machine is too busy: the engine differs from itself by {max(noise.values()):.0%}")
+    assert not {n: e for n, e in errors.items() if abs(e) > LATENCY_ERROR + noise[n]}, (errors, noise, times)
 
 
 def variables(times: StepTimes, folder: Path) -> dict[str, str]:
@@ -187,3 +199,28 @@ def variables(times: StepTimes, folder: Path) -> dict[str, str]:
     profile = Profile(engine=parse_flags(["m", *FLAGS]).limits, times=times, workload=load)
     save_profile(profile, folder / "profile.json")
     return {"EMULATE_PROFILE": str(folder / "profile.json")}
+
+
+# --- death: the last test, for it kills the engine --------------------------------------------------------------------
+
+
+def death(twin: Twin, kill: Callable[[], object]) -> dict[str, Any]:
+    """What clients see of an engine core that dies under them, and how the process ends."""
+    with ThreadPoolExecutor(2) as clients:
+        streamed = clients.submit(twin.answer, {"max_tokens": 900, "stream": True})
+        whole = clients.submit(twin.answer, {"max_tokens": 900})
+        time.sleep(2)  # both are being served: 900 tokens take half a minute
+        kill()
+        (stream_status, events), (status, text) = streamed.result(), whole.result()
+    code = twin.process.wait(60)
+    last = [line for line in events.splitlines() if line][-2:]
+    print(code, stream_status, last, status, text)
+    return {"exit code": code, "stream": (stream_status, last), "whole": (status, text)}
+
+
+def test_an_engine_core_that_dies_looks_the_same(engine: Twin, tmp_path: Path, compiled_scheduler: None) -> None:
+    real_death = death(engine, lambda: os.kill(engine.engine_core(), signal.SIGKILL))
+    with emulated(tmp_path, EMULATE_FAULT_API="1") as twin:
+        order = urllib.request.Request(f"{twin.url}/emulate/faults", b'{"engine_dead": true}')
+        emulated_death = death(twin, lambda: urllib.request.urlopen(order, timeout=10).close())
+    assert emulated_death == real_death

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import re
 import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -53,6 +55,25 @@ class Twin:
     """A server of one of the two kinds."""
 
     url: str
+    process: subprocess.Popen[bytes]
+
+    def answer(self, body: Mapping[str, Any]) -> tuple[int, str]:
+        """Status and text of one completion; a connection that breaks is status 0."""
+        data = json.dumps({"model": "tiny", "prompt": [1, 2, 3], "ignore_eos": True, **body}).encode()
+        request = urllib.request.Request(f"{self.url}/v1/completions", data, {"Content-Type": "application/json"})
+        try:
+            with urllib.request.urlopen(request, timeout=60) as response:
+                return response.status, response.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+        except OSError as error:
+            return 0, str(error)
+
+    def engine_core(self) -> int:
+        """The process id of the engine core of a real one: its only child beside multiprocessing's own."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        (core,) = (int(c) for c in children if b"resource_tracker" not in Path(f"/proc/{c}/cmdline").read_bytes())
+        return core
 
     def play(self, load: Sequence[Asked]) -> list[Seen]:
         """The whole load at its times; in its order."""
@@ -109,7 +130,7 @@ class Twin:
 
 IN_VLLM = Path(__file__).resolve().parent / "in_vllm"
 #: seconds per step, token and sequence
-PACE = (0.03, 0.00015, 0.0005)
+PACE = (0.04, 0.00015, 0.0005)
 FLAGS = (
     "--served-model-name=tiny",
     "--load-format=dummy",
@@ -165,7 +186,7 @@ def _server(command: list[str], env: Mapping[str, str], log: Path) -> Iterator[T
                 urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5).close()
                 break
             time.sleep(0.2)
-        yield Twin(f"http://127.0.0.1:{port}")
+        yield Twin(f"http://127.0.0.1:{port}", process)
     finally:
         process.terminate()
         try:

@@ -87,7 +87,7 @@ class EventWriter:
     @staticmethod
     def failed(error: dict[str, Any]) -> bytes:
         """What a stream ends with when the engine died under it."""
-        return b"data: " + json.dumps(error, separators=(",", ":")).encode() + b"\n\n" + DONE
+        return b"data: " + json.dumps(error).encode() + b"\n\n" + DONE
 
     def closing(self, prompt_tokens: int, tokens: int) -> bytes:
         """The usage event if it was asked for, and the end mark."""
