@@ -10,5 +10,5 @@ predict    what the simulator says of a configuration, where the target has a pr
 bias       how far off it was in the trials so far      screen  what is dropped, what is tried first
 study      the one to call: candidates, then priors (or the screen), then the sampler
 
-Only sampling, memory and shared import Optuna, and only study and the commands import them: everything else starts fast without it.
+Only sampling, memory and shared import Optuna, only predict and screen the simulator: what needs neither starts fast.
 """
