@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
 from trimtab.observe.observation import AVERAGED, CONSTANT, HIGHEST, Histogram, Observation, agreed, merge
@@ -14,12 +14,13 @@ MIN_FINISHED_PER_WINDOW = 8.0
 @dataclass(frozen=True)
 class Pair:
     """One window (unix seconds). `control` is the combined Observation of the control pods, `canary` of the
-    canary's."""
+    canary's. `controls`: of each control pod, in the order of all windows; empty where they are not told apart."""
 
     start: float
     end: float
     canary: Observation
     control: Observation
+    controls: tuple[Observation, ...] = ()
 
 
 def join(first: Observation, second: Observation) -> Observation:
@@ -71,7 +72,9 @@ def usable(pairs: Iterable[Pair]) -> list[Pair]:
             growing = pair
         else:
             canary, control = join(growing.canary, pair.canary), join(growing.control, pair.control)
-            growing = Pair(growing.start, pair.end, canary, control)
+            apart = len(growing.controls) == len(pair.controls)
+            each = zip(growing.controls, pair.controls, strict=True) if apart else ()
+            growing = Pair(growing.start, pair.end, canary, control, tuple(join(a, b) for a, b in each))
         if _enough(growing):
             out.append(growing)
             growing = None
@@ -81,10 +84,3 @@ def usable(pairs: Iterable[Pair]) -> list[Pair]:
 def _enough(pair: Pair) -> bool:
     canary, control = finished_per_pod(pair.canary), finished_per_pod(pair.control)
     return canary is not None and control is not None and (canary + control) / 2 >= MIN_FINISHED_PER_WINDOW
-
-
-def tokens_per_request(pairs: Sequence[Pair]) -> float | None:
-    """Mean useful tokens of one finished request over both arms; the size of the pseudo-count."""
-    finished = sum((p.canary.finished or 0) + (p.control.finished or 0) for p in pairs)
-    useful = sum((p.canary.useful_tokens or 0) + (p.control.useful_tokens or 0) for p in pairs)
-    return useful / finished if finished > 0 else None

@@ -66,6 +66,7 @@ _SUCCESS, _SOURCES = _counter("request_success"), _counter("prompt_tokens_by_sou
 #: field of Observation -> where it is counted
 COUNTERS: dict[str, Rule] = {
     "finished": _child(_SUCCESS, "finished_reason", "stop", "length", "repetition"),
+    "truncated": _child(_SUCCESS, "finished_reason", "length"),
     "engine_aborts": _child(_SUCCESS, "finished_reason", "abort"),
     "engine_errors": _child(_SUCCESS, "finished_reason", "error"),
     "admission_rejections": Rule(_counter("admission_rejections")),

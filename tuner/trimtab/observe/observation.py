@@ -142,6 +142,8 @@ class Observation:
     num_gpu_blocks: float | None = None
     block_size_tokens: float | None = None
     prefix_caching: bool | None = None
+    #: of `finished`, those that were cut at their token limit
+    truncated: float | None = None
 
     # --- rates and ratios; None when what they need is unknown -------------------------------------------------------
     def _rate(self, value: float | None) -> float | None:
@@ -196,6 +198,10 @@ class Observation:
         """5xx answers and engine errors among all requests."""
         bad = [v for v in (self.http_errors, self.engine_errors, self.engine_aborts) if v is not None]
         return ratio(sum(bad), self.requests) if bad else None
+
+    @property
+    def truncated_ratio(self) -> float | None:
+        return ratio(self.truncated, self.finished)
 
     def attainment(self, ttft_seconds: float | None, tpot_seconds: float | None) -> float | None:
         """Share of finished requests inside the SLO, from two marginal histograms.

@@ -1,0 +1,68 @@
+"""A pod is not its configuration: what is subtracted, what is left, and what more starts are worth."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from trimtab.judge.bias import Start, Variation, bias, replicated
+from trimtab.judge.stats import Interval, Noise
+
+USUAL = Variation(start=0.01, pod=0.03)
+NOISE = Noise(variance=0.05**2, degrees=30.0, rho=0.0)
+
+
+def test_a_pods_own_difference_before_the_trial_is_subtracted_as_far_as_it_is_known() -> None:
+    little, much, none = ([0.08] * n for n in (3, 200, 0))
+    some, all_of_it, nothing = (bias(b, [], NOISE, USUAL, 0.95) for b in (little, much, none))
+    assert 0.05 < some.shift < all_of_it.shift < 0.08 and all_of_it.shift > 0.079
+    assert USUAL.start < all_of_it.sd < some.sd < nothing.sd
+    assert (some.measured, nothing.measured, nothing.shift) == (True, False, 0.0)
+
+
+def test_noise_before_the_trial_is_not_taken_for_the_pods_difference() -> None:
+    found = bias([0.02, -0.01, 0.02], [], Noise(0.5**2, 2.0, 0.5), USUAL, 0.95)
+    assert abs(found.shift) < 0.001 and found.sd == pytest.approx(math.hypot(USUAL.start, USUAL.pod), rel=0.02)
+
+
+def test_control_pods_that_lie_apart_leave_more_doubt_than_those_that_do_not() -> None:
+    rng = np.random.default_rng(0)
+
+    def controls(apart: float) -> list[list[float]]:
+        return [list(rng.normal(apart * k, 0.05, 30)) for k in (-1, 0, 1, 0)]
+
+    near, far = (bias([], controls(apart), NOISE, USUAL, 0.95) for apart in (0.0, 0.2))
+    assert near.sd < bias([], [], NOISE, USUAL, 0.95).sd < far.sd
+    assert near.half > 1.96 * near.sd  # a few pods: Student's t
+
+
+def test_the_correction_moves_and_widens() -> None:
+    corrected = bias([0.1] * 50, [], NOISE, USUAL, 0.95).corrected(Interval(0.15, 0.1, 0.2, 20.0))
+    assert 0.04 < corrected.mean < 0.07 and corrected.high - corrected.low > 0.1
+    still = bias([], [], NOISE, Variation(0.0, 0.0), 0.95).corrected(Interval(0.15, 0.1, 0.2, 20.0))
+    assert still == Interval(0.15, pytest.approx(0.1), pytest.approx(0.2), 20.0)
+
+
+def test_more_starts_see_a_smaller_effect_and_starts_that_disagree_do_not() -> None:
+    halves = []
+    for n in (1, 4, 16):
+        found = replicated([Start(0.03, 0.01)] * n, 0.02, 0.95)
+        assert found is not None and found.mean == pytest.approx(0.03)
+        halves.append(found.high - found.mean)
+    assert halves[0] > 0.03 > halves[1] > halves[2]
+    apart = replicated([Start(e, 0.01) for e in (0.3, -0.24, 0.03, 0.03)], 0.02, 0.95)
+    assert apart is not None and apart.high - apart.mean > 0.2
+    assert replicated([], 0.02, 0.95) is None
+
+
+@pytest.mark.parametrize("starts", [2, 5])
+def test_the_interval_over_starts_covers_the_truth(starts: int) -> None:
+    rng, missed, runs = np.random.default_rng(3), 0, 400
+    for _ in range(runs):
+        seen = [Start(0.05 + rng.normal(0, 0.02) + rng.normal(0, 0.01), 0.01) for _ in range(starts)]
+        found = replicated(seen, 0.02, 0.95)
+        assert found is not None
+        missed += not found.low <= 0.05 <= found.high
+    assert missed / runs <= 0.05

@@ -1,0 +1,35 @@
+"""What a person wants of a configuration: limits, what is worth a rollout, how sure to be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+#: weight of each log latency ratio in the score: half the TTFT is worth about 7% of goodput
+SCORE_LATENCY_WEIGHT: Final = 0.1
+
+
+@dataclass(frozen=True)
+class Objective:
+    """SLO in seconds (None: no limit) and thresholds in percent.
+
+    confidence: two-sided, of one look at the goodput; with `always_valid` over all looks of a trial together, however
+    many. start_variation_percent: how much the same settings differ from one start of the process to the next (standard
+    deviation); pod_variation_percent: how much pods with the same settings differ for good. GPUs of one model in one
+    cluster were seen 8% apart on average (Sinha et al.: Not All GPUs Are Created Equal, 2022), most of them less; own
+    measurement replaces it. The hard limits are the canary's own, whatever the control does.
+    """
+
+    ttft_seconds: float | None = None
+    tpot_seconds: float | None = None
+    min_gain_percent: float = 3.0
+    max_latency_regression_percent: float = 10.0
+    confidence: float = 0.95
+    always_valid: bool = False
+    start_variation_percent: float = 0.0
+    pod_variation_percent: float = 0.0
+    ttft_weight: float = SCORE_LATENCY_WEIGHT
+    tpot_weight: float = SCORE_LATENCY_WEIGHT
+    ttft_p99_limit_seconds: float | None = None
+    max_error_percent: float | None = None
+    max_truncated_percent: float | None = None
