@@ -29,6 +29,7 @@ from trimtab_operator.cluster import CRD_VERSION, CRDS, GROUP, VERSION, Cluster
 from trimtab_operator.lease import Lease
 from trimtab_operator.loop import Loop
 from trimtab_operator.middleware import Delivery
+from trimtab_operator.profiles import Profiles
 from trimtab_operator.reconcile import Reconciler
 from trimtab_operator.recorder import Recorder
 from trimtab_operator.records import TUNER_LABEL
@@ -66,6 +67,7 @@ def build(options: Options) -> tuple[Loop, Telemetry]:
         clock=time.time,
         sleep=time.sleep,
         care=Care(cluster, Delivery(cluster, time.time)),
+        profiles=Profiles(cluster),
     )
     telemetry = Telemetry()
     lease = Lease(cluster, options.lease_namespace, identity, time.time)

@@ -39,6 +39,7 @@ from trimtab_operator.care import Care, Cared, labelled
 from trimtab_operator.cluster import Cluster
 from trimtab_operator.evidence import fleet_observation, look_at, refs, trial_evidence, with_findings
 from trimtab_operator.middleware import LATE_TICK, package
+from trimtab_operator.profiles import Profiles
 from trimtab_operator.recorder import Recorder
 from trimtab_operator.records import SEARCH_LABEL, TUNER_LABEL, new_trial, record_of, status_of
 from trimtab_operator.sources import Sources
@@ -93,6 +94,7 @@ class Reconciler:
     clock: Callable[[], float]
     sleep: Callable[[float], None]
     care: Care
+    profiles: Profiles
     versions: Versions = field(default_factory=Versions)
     #: (tuner's uid, search hash) whose space is used up; memory only, found out again after a restart
     exhausted: set[tuple[str, str]] = field(default_factory=set)
@@ -350,7 +352,10 @@ class Reconciler:
         key = f"{tuner['metadata']['namespace']}/{tuner['metadata']['name']}"
         for problem in refused_candidates(spec, target.template, fleet):
             self.recorder.event(tuner, "CandidateRefused", problem, warning=True)
-        proposal = self.proposals.next(key, spec, target.template, fleet, ground.history)
+        profile, problem = self.profiles.of(tuner, spec)
+        if problem:
+            self.recorder.event(tuner, "ProfileUnreadable", problem, warning=True)
+        proposal = self.proposals.next(key, spec, target.template, fleet, ground.history, profile)
         question = search_hash(spec)
         if proposal is None:
             self.exhausted.add((tuner["metadata"]["uid"], question))

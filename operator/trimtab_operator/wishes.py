@@ -48,8 +48,11 @@ def wish(tuner: Json, trial: Json, spec: TunerSpec) -> Wish:
 
 def search_hash(spec: TunerSpec) -> str:
     """Names the question the search answers; a changed question starts new counts of trials and patience."""
+    search = spec.search.model_dump(mode="json")
+    if search["profile_config_map_ref"] is None:
+        del search["profile_config_map_ref"]  # tuners of before that field keep their question
     asked = [
-        spec.search.model_dump(mode="json"),
+        search,
         spec.objective.model_dump(mode="json"),
         spec.token_policy.model_dump(mode="json", include={"max_new_tokens"}),  # the policy is no setting of the search
     ]

@@ -231,6 +231,7 @@ RIGHT: dict[str, Manifest] = {
             "maxTrials": 200,
             "patience": 200,
             "seed": -1,
+            "profileConfigMapRef": {"name": "llm-profile", "key": "profile.json"},
         },
         "tokenPolicy": {
             "maxNewTokens": {"min": 1, "max": 4096},

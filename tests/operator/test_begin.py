@@ -19,6 +19,7 @@ from trimtab.plan.token_policy import digest_of, policy_text
 from trimtab.tune.proposals import Proposed
 from trimtab_operator.care import Cared
 from trimtab_operator.middleware import PodRow, Report
+from trimtab_operator.profiles import Profiles
 from trimtab_operator.reconcile import FINALIZER, Reconciler
 from trimtab_operator.target import Target
 
@@ -77,7 +78,14 @@ def spec(**more: Any) -> TunerSpec:
 def begin(cared: Cared, cap: int | None, proposal: Proposed | None, **more: Any) -> tuple[dict[str, Any] | None, Care]:
     api, care = Api(), Care(cap)
     proposals = SimpleNamespace(next=lambda *_: proposal)
-    parts: dict[str, Any] = {"cluster": api, "sources": None, "proposals": proposals, "care": care}
+    profiles = Profiles(api)  # type: ignore[arg-type]
+    parts: dict[str, Any] = {
+        "cluster": api,
+        "sources": None,
+        "proposals": proposals,
+        "care": care,
+        "profiles": profiles,
+    }
     quiet = SimpleNamespace(event=lambda *_, **__: None)
     reconciler = Reconciler(**parts, recorder=quiet, clock=lambda: NOW, sleep=lambda _: None)  # type: ignore[arg-type]
     meta = {"name": "llm", "namespace": "ns", "uid": "u"}

@@ -22,6 +22,7 @@ from trimtab.tune.evidence import Look
 from trimtab_operator import reconcile
 from trimtab_operator.care import Care
 from trimtab_operator.middleware import GENERATION_ANNOTATION, Delivery, names
+from trimtab_operator.profiles import Profiles
 from trimtab_operator.reconcile import Reconciler
 from trimtab_operator.records import rfc3339
 
@@ -210,6 +211,7 @@ class World:
             lambda: self.api.now,
             lambda _: self.api.settle(),
             Care(api, delivery, lambda: "tok"),
+            Profiles(api),
         )
 
     def _ask(self, ip: str, port: int) -> MiddlewareView | None:

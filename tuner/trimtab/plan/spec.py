@@ -93,6 +93,8 @@ class Search(SpecModel):
     #: stop after so many finished trials in a row without a promotion
     patience: Annotated[int, Field(ge=1, le=200)] = 5
     seed: int = 0
+    #: a profile of the target (`trimtab calibrate`): candidates are simulated before one is tried
+    profile_config_map_ref: SecretKeyRef | None = None
 
     @field_validator("candidates")
     @classmethod

@@ -165,14 +165,19 @@ def load_profile(path: str | Path) -> Profile:
         raise InputError("--profile", f"{path} cannot be read ({error.strerror})", "Name a profile's file.") from error
     except UnicodeDecodeError as error:
         raise InputError("--profile", f"{path} is no text", "Name a profile's file.") from error
+    return parse_profile(text, str(path))
+
+
+def parse_profile(text: str, source: str) -> Profile:
+    """InputError names `source` and the field."""
     try:
         return Profile.model_validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "JSON"
-        raise InputError(f"{path}: {place}", first["msg"], _FIX) from error
+        raise InputError(f"{source}: {place}", first["msg"], _FIX) from error
     except InputError as error:
-        raise InputError(f"{path}: {error.field}", error.problem, error.fix) from error
+        raise InputError(f"{source}: {error.field}", error.problem, error.fix) from error
 
 
 def save_profile(profile: Profile, path: str | Path) -> None:

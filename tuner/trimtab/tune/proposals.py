@@ -76,13 +76,17 @@ class Proposals:
         template: Mapping[str, Any],
         fleet: FleetView,
         trials: Sequence[TrialRecord],
+        profile: Profile | None = None,
     ) -> Proposed | None:
-        """The next configuration worth a restart, None when there is none. `key` names the study."""
+        """The next configuration worth a restart, None when there is none. `key` names the study.
+
+        profile: of this target; the one for all, given at the start, where it is None.
+        """
         current = fleet.configuration or Configuration.of()
         study = Study(self._storage(key, spec), key, space_of(spec), spec.search.seed)
         history = outcomes(trials)
         refused: list[Outcome] = []
-        screen = self._screen(key, spec)
+        screen = self._screen(key, spec, profile or self.profile)
         seeds = _seeds(spec, current, fleet, guess=screen is None)
         for _ in range(_MAX_REFUSED):  # each round either returns or rules one configuration out
             proposal = study.propose([*history, *refused], current, seeds, screen)
@@ -124,18 +128,18 @@ class Proposals:
             return Suggestion(guess.configuration, text, patch, snippet(template, written))
         return None
 
-    def _screen(self, key: str, spec: TunerSpec) -> Screen | None:
+    def _screen(self, key: str, spec: TunerSpec, profile: Profile | None) -> Screen | None:
         """Kept from call to call: it remembers what it has simulated."""
-        if self.profile is None:
+        if profile is None:
             return None
         # the simulator and numba are loaded only where there is a profile
         from trimtab.search.screen import screen_of
 
         slo, gain = spec.objective.slo, spec.objective.min_gain_percent / 100
-        asked = (self.profile, slo, gain, space_of(spec))
+        asked = (profile, slo, gain, space_of(spec))
         if key not in self._screens or self._screens[key][0] != asked:
             times = slo.ttft_seconds, slo.tpot_seconds
-            made = screen_of(self.profile, space_of(spec), times, gain)
+            made = screen_of(profile, space_of(spec), times, gain)
             self._screens[key] = (asked, made)
         return self._screens[key][1]
 
