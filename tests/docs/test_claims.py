@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 import claims
 from claims_base import CHEAP, Picture, Report
 from claims_picture import svg
 from claims_texts import TEXTS
 from reading import ROOT, rows
+
+del sys.path[0]  # `simulate` and `middleware` there hide the tests' folders of that name
 
 PAGE = (ROOT / "docs/claims.md").read_text()
 TABLE = rows(PAGE.partition(claims.BEGIN)[2].partition(claims.END)[0])[1:]
