@@ -23,6 +23,8 @@ STRICTER: dict[str, set[str]] = {
     "metrics.prometheus.bearerTokenSecretRef.key": {"minLength", "maxLength"},
     "metrics.prometheus.caConfigMapRef.name": {"minLength", "maxLength"},
     "metrics.prometheus.caConfigMapRef.key": {"minLength", "maxLength"},
+    "search.profileConfigMapRef.name": {"minLength", "maxLength"},
+    "search.profileConfigMapRef.key": {"minLength", "maxLength"},
     # the largest value that a Setting takes
     **{f"search.{name}.{end}": {"maximum"} for name in ("maxNumSeqs", "maxNumBatchedTokens") for end in ("min", "max")},
     **{f"tokenPolicy.maxNewTokens.{end}": {"maximum"} for end in ("min", "max")},
