@@ -11,6 +11,8 @@ from trimtab.diagnose.finding import Finding, Severity
 #: p99 over p50 beyond which one distribution is unlikely: a lognormal of sigma 1 has 10
 _LENGTHS, _TTFT = 16.0, 15.0
 _LONG_TOKENS = 4000.0
+#: p99 over p50 of known lengths below which no request stalls others: then a tail of TTFT has another cause
+_ALIKE = 4.0
 #: share of the running ones up to which a queue is but the wake of a long prefill
 _FEW_WAIT = 0.3
 
@@ -26,6 +28,7 @@ def rule(case: Case) -> Finding | None:
         ttft >= _TTFT
         and (case.now("ttft_p99_seconds") or 0.0) >= 1.0
         and (case.now("waiting") or 0.0) < max(2.0, _FEW_WAIT * (case.now("running") or 0.0))
+        and not 0 < lengths < _ALIKE
     )
     if not (apart or phases or stalls or (said and (ttft >= 5 or lengths == 0))):
         return None
@@ -40,8 +43,8 @@ def rule(case: Case) -> Finding | None:
     return Finding(
         "MixedTraffic", Severity.WARNING, min(0.9, confidence),
         "Two shapes of traffic share this target"
-        + (f": prompts or answers differ {lengths:.0f} times between p50 and p99." if lengths > 1 else
-           f": TTFT p99 is {ttft:.0f} times its p50." if ttft > 1 else "."),
+        + (f": prompts or answers differ {lengths:.0f} times between p50 and p99." if apart else
+           f": TTFT p99 is {ttft:.0f} times its p50." if stalls else "."),
         "Split it: one target (or pool) for long or batch work, one for interactive, each tuned by itself. Until then: "
         "priorities, or a limit on long prefills (long_prefill_token_threshold).",
         evidence(length_p99_over_p50=lengths or None, ttft_p99_over_p50=ttft or None,

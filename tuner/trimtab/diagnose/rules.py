@@ -79,8 +79,8 @@ RULES: Final[Mapping[str, Rule]] = {
 def examine(case: Case) -> tuple[Finding, ...]:
     """Findings, the main cause first. `Healthy` where work gets done and nothing above Info was found."""
     found = [f for rule in RULES.values() if (f := rule(case)) is not None]
-    if _works(case) and all(f.severity is Severity.INFO for f in found):
-        found.append(_healthy(case))
+    if _works(case) and all(f.severity is Severity.INFO for f in found) and (healthy := _healthy(case)) is not None:
+        found.append(healthy)
     return ranked(found)
 
 
@@ -93,10 +93,12 @@ def _works(case: Case) -> bool:
     return (case.now("finished_per_second") or case.tokens_per_second() or 0.0) > 0
 
 
-def _healthy(case: Case) -> Finding:
-    """Confidence is the share known of what the rules need: little seen is little praised."""
+def _healthy(case: Case) -> Finding | None:
+    """Confidence is the share known of what the rules need: little seen is little praised, nothing not at all."""
     needs = ("preemptions_per_second", "waiting", "kv_usage", "running", "requests_per_second")
     known = sum(case.now(n) is not None for n in needs) / len(needs)
+    if not known:
+        return None
     kv = case.now("kv_usage")
     used = " A well filled KV cache with nothing waiting is a good one." if kv is not None and kv >= 0.85 else ""
     return Finding(
