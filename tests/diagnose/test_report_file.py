@@ -54,6 +54,13 @@ REPORTS = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.parametrize("time", [[], {"a": 1}, "soon"])
+def test_a_time_that_is_no_number_is_refused_also_in_a_part(time: Any) -> None:
+    for row in ({"t_seconds": time, "running": 1}, {"pods": [{"t_seconds": time, "running": 1}]}):
+        with pytest.raises(InputError, match=r"observations\[0\]"):
+            read_report(json.dumps({"observations": [row]}))
+
+
 @given(REPORTS)
 def test_any_report_is_read_or_refused_with_its_field(report: dict[str, Any]) -> None:
     try:

@@ -179,7 +179,7 @@ def _joined(parts: Mapping[str, Rows]) -> Rows:
     times: dict[object, list[tuple[str, Mapping[str, Any]]]] = {}
     for rows in parts.values():
         for n, (where, row) in enumerate(_merged(rows)):
-            times.setdefault(row.get("t_seconds", n), []).append((where, row))
+            times.setdefault(_time(where, row) if "t_seconds" in row else n, []).append((where, row))
     return [(found[0][0], _mean_row(found)) for found in times.values()]
 
 
@@ -196,7 +196,7 @@ def _merged(rows: Rows) -> Rows:
     """Values of one part at one time, told in several places, become one row."""
     out: dict[object, tuple[str, dict[str, Any]]] = {}
     for n, (where, row) in enumerate(rows):
-        at = row.get("t_seconds")
+        at = _time(where, row)
         key = (where, at) if at is None else at
         found = out.setdefault(
             key if at is not None else (where, n if _overlaps(out.get(key), row) else 0), (where, {})
@@ -214,7 +214,7 @@ def _points(rows: Rows, unread: dict[str, object]) -> tuple[Point, ...]:
     points: list[Point] = []
     before: tuple[float, Mapping[str, float]] | None = None
     for where, row in _in_time(rows):
-        at = _number(f"{where}.t_seconds", row.get("t_seconds"))
+        at = _time(where, row)
         values, counters = _values(where, row, unread)
         if before is not None and at is not None and at > before[0]:
             for name, value in counters.items():
@@ -226,6 +226,10 @@ def _points(rows: Rows, unread: dict[str, object]) -> tuple[Point, ...]:
         _unsum(where, values, replicas)
         points.append(Point(at, values, _health(row.get("health")), _own_settings(row)))
     return tuple(points)
+
+
+def _time(where: str, row: Mapping[str, Any]) -> float | None:
+    return _number(f"{where}.t_seconds", row.get("t_seconds"))
 
 
 def _in_time(rows: Rows) -> Rows:
