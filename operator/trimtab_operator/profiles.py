@@ -38,5 +38,6 @@ class Profiles:
                 known = (text, parse_profile(text, f"{_FIELD}: {reference.name}/{reference.key}"))
                 self._parsed[meta["uid"]] = known
         except TrimtabError as error:
-            return None, f"the search goes on without simulation: {error} {error.hint}".strip()
+            hint = "" if error.hint in str(error) else f" {error.hint}"
+            return None, f"the search goes on without simulation: {error}{hint}"
         return known[1], ""
