@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import fields
 from datetime import datetime
 from pathlib import Path
@@ -157,16 +157,17 @@ def read_last(text: str) -> float:
 def read_end(text: str | None, now: float) -> float:
     if text is None:
         return now
-    try:
-        return float(text)
-    except ValueError:
-        pass
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        at = None
-    if at is None or at.tzinfo is None:
-        raise InputError("--end", f"{text!r} is no time", "Write unix seconds, or 2026-11-30T12:00:00+00:00.")
+    for read in (float, _unix):
+        with suppress(ValueError):
+            return read(text)
+    raise InputError("--end", f"{text!r} is no time", "Write unix seconds, or 2026-11-30T12:00:00+00:00.")
+
+
+def _unix(text: str) -> float:
+    """ValueError for what is no time, or one without its zone."""
+    at = datetime.fromisoformat(text)
+    if at.tzinfo is None:
+        raise ValueError("no time zone")
     return at.timestamp()
 
 
