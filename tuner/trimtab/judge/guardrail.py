@@ -114,12 +114,18 @@ def _crash(reason: str, what: str, health: PodHealth) -> Breach:
     return Breach(reason, f"{what}: {', '.join(facts) or 'no state reported'}.{_tail(health)}", True)
 
 
-def _tail(health: PodHealth, limit: int = 300) -> str:
-    """The last words, for the log goes with the pod (marin#6230): from the last error on, each line cut at its end."""
-    lines = [line.strip() for line in health.last_log.splitlines() if line.strip()]
+def _tail(health: PodHealth) -> str:
+    """For the log goes with the pod (marin#6230)."""
+    words = last_words(health.last_log)
+    return f" Last log: {words}" if words else ""
+
+
+def last_words(log: str, limit: int = 300) -> str:
+    """Three lines of a log from its last error on, each cut at its end; its last three where no error is named."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
     found = [i for i, line in enumerate(lines) if _ERROR.search(line)]
     words = lines[found[-1] :][:3] if found else lines[-3:]
-    return f" Last log: {' | '.join(line[:limit] for line in words)[: 2 * limit]}" if words else ""
+    return " | ".join(line[:limit] for line in words)[: 2 * limit]
 
 
 def _errors(canary: Observation, control: Observation | None, limits: GuardrailLimits) -> Breach | None:

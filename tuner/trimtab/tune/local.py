@@ -16,6 +16,7 @@ from typing import Any, Final
 import aiohttp
 
 from trimtab.errors import EngineError, InputError, TargetError
+from trimtab.judge.guardrail import last_words
 from trimtab.observe.samples import PodRef
 from trimtab.plan.preconditions import FleetView
 from trimtab.plan.record import Desired, PodView, TargetView, Template
@@ -126,7 +127,7 @@ class ProcessTarget:
         try:
             configuration, problem = configuration_of(self._baseline), ""
         except (EngineError, InputError) as error:
-            configuration, problem = None, f"{error} {error.hint}"
+            configuration, problem = None, error.told
         since = self._settled_since
         return FleetView(
             exists=True,
@@ -221,7 +222,7 @@ class ProcessTarget:
         replica.failed_starts = 1 if replica.was_ready else replica.failed_starts + 1
         if replica.failed_starts >= _MAX_FAILED_STARTS:
             pod = replica.pod().health
-            last = " | ".join(pod.last_log.strip().splitlines()[-3:])
+            last = last_words(pod.last_log)
             raise TargetError(
                 f"the engine ended with code {pod.exit_code} {replica.failed_starts} times in a row: {last}",
                 hint="Run the command by itself first; the log is in the state folder.",
