@@ -97,7 +97,7 @@ class Care:
             cared = replace(cared, label=label, names=wanted)
             candidate = installed(target.template, container, wanted, fleet.engine_version)
         except (EngineError, InputError) as error:
-            return cared, f"{error} {error.hint}"
+            return cared, error.told
         if spec.mode != "Recommend" and not self.cluster.may("create", "ConfigMap", meta["namespace"], wanted.code):
             return cared, _NO_RIGHT
         return replace(cared, candidate=candidate), ""

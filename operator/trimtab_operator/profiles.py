@@ -38,6 +38,5 @@ class Profiles:
                 known = (text, parse_profile(text, f"{_FIELD}: {reference.name}/{reference.key}"))
                 self._parsed[meta["uid"]] = known
         except TrimtabError as error:
-            hint = "" if error.hint in str(error) else f" {error.hint}"
-            return None, f"the search goes on without simulation: {error}{hint}"
+            return None, f"the search goes on without simulation: {error.told}"
         return known[1], ""

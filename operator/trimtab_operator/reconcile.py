@@ -320,7 +320,7 @@ class Reconciler:
         try:
             source = self.sources.of(tuner, spec)
         except TrimtabError as error:
-            return fleet, f"{error} {error.hint}"
+            return fleet, error.told
         if configuration is not None:
             fleet = replace(fleet, engine_version=stated or self.versions.of(deployment, ready[0], port, now))
         pods = refs(ready, tuner["metadata"]["namespace"], port)

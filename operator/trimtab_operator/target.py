@@ -59,7 +59,7 @@ class Target:
             command = self.engine(container)
             return EngineState(command.configuration(), command.obstacle(), command.port, command.version)
         except (EngineError, InputError) as error:
-            return EngineState(None, f"{error} {error.hint}", 8000, None)
+            return EngineState(None, error.told, 8000, None)
 
     def current_pods(self) -> tuple[PodView, ...]:
         """Pods of all ReplicaSets of the Deployment."""

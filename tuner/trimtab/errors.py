@@ -39,6 +39,11 @@ class TrimtabError(Exception):
     def reason(self) -> str:
         return type(self).__name__
 
+    @property
+    def told(self) -> str:
+        """What happened and what to do about it, each once: some errors name the fix in their own text."""
+        return str(self) if self.hint in str(self) else f"{self} {self.hint}"
+
 
 class InputError(TrimtabError):
     """A person's input is wrong. `field` is where, `problem` what, `fix` how to mend it."""

@@ -30,8 +30,7 @@ class errors:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if not isinstance(error, TrimtabError):
             return
-        hint = "" if isinstance(error, InputError) else f" {error.hint}"
-        print(f"error: {error}{hint}", file=sys.stderr)
+        print(f"error: {error.told}", file=sys.stderr)
         raise typer.Exit(2 if isinstance(error, InputError) else 1)
 
 

@@ -94,7 +94,7 @@ def look_at(source: MetricsSource, pods: Sequence[PodRef], seconds: float, now: 
     try:
         samples = source.fetch(pods, now - seconds, now, max(1.0, seconds / 30))
     except MetricsError as error:
-        return Look(trouble=f"{error} {error.hint}")
+        return Look(trouble=error.told)
     names = [p.name for p in pods]
     missing = [n for n in names if has_gap(samples, n, now, FRESH_SECONDS)]
     if missing and len(missing) == len(names):
