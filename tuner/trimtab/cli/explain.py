@@ -13,39 +13,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
-from trimtab.cli.console import errors, report_console
-from trimtab.cli.load_options import (
-    CancelOption,
-    JsonOption,
-    MaxOutputTokensOption,
-    MaxPromptTokensOption,
-    MaxTokensRatioOption,
-    OutputOption,
-    PatienceOption,
-    ProcessesOption,
-    PromptOption,
-    RateOption,
-    SeedOption,
-    SharedPrefixOption,
-    SloTpotOption,
-    SloTtftOption,
-    TraceOption,
-)
-from trimtab.cli.simulation import (
-    PROFILE_SECONDS,
-    BlocksOption,
-    DurationOption,
-    ProfileOption,
-    SetOption,
-    Source,
-    TimesOption,
-    configurations,
-    limits_of,
-    read_source,
-)
+from trimtab.cli.console import report_console
+from trimtab.cli.load_options import ProcessesOption
+from trimtab.cli.simulation import PROFILE_SECONDS, Asked, Source, configurations, simulating
 from trimtab.errors import InputError
 from trimtab.load.session import open_output
-from trimtab.load.shape import LoadShape, require_positive, require_share
 from trimtab.simulate.binding import LEAST_GAIN, Resource
 from trimtab.simulate.capacity import ATTAINMENT, MOST, Capacity
 from trimtab.simulate.explain import Ask, Effect, Explanation, explain
@@ -66,29 +38,12 @@ AttainmentOption = Annotated[
 ]
 
 
+@simulating
 def explain_command(
-    profile: ProfileOption = None,
-    blocks: BlocksOption = None,
-    settings: SetOption = None,
-    times: TimesOption = None,
+    asked: Asked,
     processes: ProcessesOption = None,
-    json_file: JsonOption = None,
     least: LeastOption = 100 * LEAST_GAIN,
     attainment: AttainmentOption = ATTAINMENT,
-    rate: RateOption = None,
-    duration: DurationOption = None,
-    trace: TraceOption = None,
-    prompt: PromptOption = "256:0.6",
-    output: OutputOption = "128:0.8",
-    shared_prefix: SharedPrefixOption = None,
-    cancel: CancelOption = 0.0,
-    max_tokens_ratio: MaxTokensRatioOption = "1:1",
-    max_prompt_tokens: MaxPromptTokensOption = None,
-    max_output_tokens: MaxOutputTokensOption = None,
-    patience: PatienceOption = None,
-    seed: SeedOption = 0,
-    slo_ttft: SloTtftOption = None,
-    slo_tpot: SloTpotOption = None,
 ) -> None:
     """Say what each setting would change, which resource binds, and what would be needed where no setting helps.
 
@@ -96,20 +51,13 @@ def explain_command(
 
     Example: trimtab explain --profile target.json --slo-ttft 2 --slo-tpot 0.1
     """
-    with errors():
-        require_positive("--patience", patience)
-        require_share("--cancel", cancel)
-        shape = LoadShape(
-            trace, rate, duration, (prompt, output), shared_prefix, max_tokens_ratio, max_prompt_tokens,
-            max_output_tokens, cancel, seed,
-        )  # fmt: skip
-        source = read_source(profile, blocks, times, shape, patience)
-        now = configurations(source.engine, settings or [])
-        if len(now) > 1:
-            raise InputError("--set", "names several configurations", "Give what the engine has now, one value each.")
-        limits = limits_of(slo_ttft, slo_tpot)
-        situation = _situation(replace(source, engine=now[0]), limits, duration, seed)
-        _report(situation, limits, Ask(least / 100, attainment, processes or os.cpu_count() or 1), json_file)
+    source = asked.source()
+    now = configurations(source.engine, asked.settings or [])
+    if len(now) > 1:
+        raise InputError("--set", "names several configurations", "Give what the engine has now, one value each.")
+    limits = asked.limits()
+    situation = _situation(replace(source, engine=now[0]), limits, asked.duration, asked.seed)
+    _report(situation, limits, Ask(least / 100, attainment, processes or os.cpu_count() or 1), asked.json_file)
 
 
 app = explain_command

@@ -14,38 +14,11 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from trimtab.cli.console import errors, report_console
-from trimtab.cli.load_options import (
-    CancelOption,
-    JsonOption,
-    MaxOutputTokensOption,
-    MaxPromptTokensOption,
-    MaxTokensRatioOption,
-    OutputOption,
-    PatienceOption,
-    ProcessesOption,
-    PromptOption,
-    RateOption,
-    SeedOption,
-    SharedPrefixOption,
-    SloTpotOption,
-    SloTtftOption,
-    TraceOption,
-)
+from trimtab.cli.console import report_console
+from trimtab.cli.load_options import ProcessesOption
 from trimtab.cli.plot import RUNS, Drawn, check_plot_file, write_plot
-from trimtab.cli.simulation import (
-    SETTINGS,
-    BlocksOption,
-    DurationOption,
-    ProfileOption,
-    SetOption,
-    TimesOption,
-    configurations,
-    limits_of,
-    read_source,
-)
+from trimtab.cli.simulation import SETTINGS, Asked, configurations, simulating
 from trimtab.load.session import open_output
-from trimtab.load.shape import LoadShape, require_positive, require_share
 from trimtab.simulate.config import EngineConfig
 from trimtab.simulate.series import Series, series
 from trimtab.simulate.summary import Figures, Quantiles, Study, sweep
@@ -61,46 +34,22 @@ _SPARKS: Final = "▁▂▃▄▅▆▇█"
 _SPARK_COLUMNS: Final = 72
 
 
+@simulating
 def simulate(
-    profile: ProfileOption = None,
-    blocks: BlocksOption = None,
-    settings: SetOption = None,
-    times: TimesOption = None,
+    asked: Asked,
     processes: ProcessesOption = None,
-    json_file: JsonOption = None,
     with_series: SeriesOption = False,
     plot: PlotOption = None,
-    rate: RateOption = None,
-    duration: DurationOption = None,
-    trace: TraceOption = None,
-    prompt: PromptOption = "256:0.6",
-    output: OutputOption = "128:0.8",
-    shared_prefix: SharedPrefixOption = None,
-    cancel: CancelOption = 0.0,
-    max_tokens_ratio: MaxTokensRatioOption = "1:1",
-    max_prompt_tokens: MaxPromptTokensOption = None,
-    max_output_tokens: MaxOutputTokensOption = None,
-    patience: PatienceOption = None,
-    seed: SeedOption = 0,
-    slo_ttft: SloTtftOption = None,
-    slo_tpot: SloTpotOption = None,
 ) -> None:
     """Simulate vLLM's scheduler to the step: goodput, latency, preemptions, KV use and waste of each configuration.
 
     Example: trimtab simulate --profile target.json --set max_num_seqs=32,64,128 --slo-ttft 2 --plot grid.html
     """
-    with errors():
-        require_positive("--patience", patience)
-        require_share("--cancel", cancel)
-        check_plot_file(plot)
-        shape = LoadShape(
-            trace, rate, duration, (prompt, output), shared_prefix, max_tokens_ratio, max_prompt_tokens,
-            max_output_tokens, cancel, seed,
-        )  # fmt: skip
-        source = read_source(profile, blocks, times, shape, patience)
-        configs = configurations(source.engine, settings or [])
-        study = Study(source.load, source.times, limits_of(slo_ttft, slo_tpot))
-        _report(study, configs, processes or os.cpu_count() or 1, Wanted(json_file, with_series, plot))
+    check_plot_file(plot)
+    source = asked.source()
+    configs = configurations(source.engine, asked.settings or [])
+    study = Study(source.load, source.times, asked.limits())
+    _report(study, configs, processes or os.cpu_count() or 1, Wanted(asked.json_file, with_series, plot))
 
 
 app = simulate

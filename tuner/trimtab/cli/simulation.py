@@ -3,15 +3,34 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, get_type_hints
 
 import typer
 
+from trimtab.cli.console import errors
+from trimtab.cli.load_options import (
+    CancelOption,
+    JsonOption,
+    MaxOutputTokensOption,
+    MaxPromptTokensOption,
+    MaxTokensRatioOption,
+    OutputOption,
+    PatienceOption,
+    PromptOption,
+    RateOption,
+    SeedOption,
+    SharedPrefixOption,
+    SloTpotOption,
+    SloTtftOption,
+    TraceOption,
+)
 from trimtab.errors import InputError
-from trimtab.load.shape import LoadShape
+from trimtab.load.shape import LoadShape, require_positive, require_share
 from trimtab.simulate.config import EngineConfig, StepTimes
 from trimtab.simulate.profile import Profile, load_profile
 from trimtab.simulate.summary import Limits
@@ -58,10 +77,64 @@ class Source:
     drawn: bool
 
 
-def read_source(
+@dataclass(frozen=True)
+class Asked:
+    """The options that every command that simulates has. InputError names the option, or the profile's field."""
+
+    profile: ProfileOption = None
+    blocks: BlocksOption = None
+    settings: SetOption = None
+    times: TimesOption = None
+    json_file: JsonOption = None
+    rate: RateOption = None
+    duration: DurationOption = None
+    trace: TraceOption = None
+    prompt: PromptOption = "256:0.6"
+    output: OutputOption = "128:0.8"
+    shared_prefix: SharedPrefixOption = None
+    cancel: CancelOption = 0.0
+    max_tokens_ratio: MaxTokensRatioOption = "1:1"
+    max_prompt_tokens: MaxPromptTokensOption = None
+    max_output_tokens: MaxOutputTokensOption = None
+    patience: PatienceOption = None
+    seed: SeedOption = 0
+    slo_ttft: SloTtftOption = None
+    slo_tpot: SloTpotOption = None
+
+    def source(self) -> Source:
+        require_positive("--patience", self.patience)
+        require_share("--cancel", self.cancel)
+        shape = LoadShape(
+            self.trace, self.rate, self.duration, (self.prompt, self.output), self.shared_prefix, self.max_tokens_ratio,
+            self.max_prompt_tokens, self.max_output_tokens, self.cancel, self.seed,
+        )  # fmt: skip
+        return _read_source(self.profile, self.blocks, self.times, shape, self.patience)
+
+    def limits(self) -> Limits:
+        return Limits(*(NEVER if limit is None else limit for limit in (self.slo_ttft, self.slo_tpot)))
+
+
+def simulating(command: Callable[..., None]) -> Callable[..., None]:
+    """The command for typer: its first argument, an `Asked`, becomes that class's options."""
+    hints = get_type_hints(command, include_extras=True)
+    own = [p.replace(annotation=hints[p.name]) for p in list(signature(command).parameters.values())[1:]]
+    known = get_type_hints(Asked, include_extras=True)
+    shared = [p.replace(annotation=known[p.name]) for p in signature(Asked).parameters.values()]
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        with errors():
+            command(Asked(**{p.name: given.pop(p.name) for p in shared}), **given)
+
+    parameters = [p.replace(kind=Parameter.KEYWORD_ONLY) for p in (*own, *shared)]
+    run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    return run
+
+
+def _read_source(
     profile: Path | None, blocks: int | None, times: str | None, shape: LoadShape, patience: float | None
 ) -> Source:
-    """InputError names the option, or the profile's field."""
     if profile is None and blocks is None:
         raise InputError("--blocks", "is missing", "Give the num_gpu_blocks that vLLM reports, or a --profile.")
     known = load_profile(profile) if profile is not None else None
@@ -73,10 +146,6 @@ def read_source(
         load = known.load(shape.duration_seconds or PROFILE_SECONDS, shape.seed)
         return Source(engine, step_times, load, known, drawn=True)
     return Source(engine, step_times, Workload.from_requests(shape.requests(), patience_seconds=patience), known, False)
-
-
-def limits_of(slo_ttft: float | None, slo_tpot: float | None) -> Limits:
-    return Limits(NEVER if slo_ttft is None else slo_ttft, NEVER if slo_tpot is None else slo_tpot)
 
 
 def configurations(base: EngineConfig, settings: Sequence[str]) -> list[EngineConfig]:

@@ -19,37 +19,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as ProgressBar
 
 from trimtab import __version__
-from trimtab.cli.console import errors, report_console
-from trimtab.cli.load_options import (
-    CancelOption,
-    JsonOption,
-    MaxOutputTokensOption,
-    MaxPromptTokensOption,
-    MaxTokensRatioOption,
-    OutputOption,
-    PatienceOption,
-    PromptOption,
-    RateOption,
-    SeedOption,
-    SharedPrefixOption,
-    SloTpotOption,
-    SloTtftOption,
-    TraceOption,
-)
+from trimtab.cli.console import report_console
 from trimtab.cli.simulate import table
-from trimtab.cli.simulation import (
-    SETTINGS,
-    BlocksOption,
-    DurationOption,
-    ProfileOption,
-    SetOption,
-    TimesOption,
-    configurations,
-    limits_of,
-    read_source,
-)
+from trimtab.cli.simulation import SETTINGS, Asked, configurations, simulating
 from trimtab.load.session import open_output
-from trimtab.load.shape import LoadShape, require_positive, require_share
 from trimtab.search.shared import Progress, SharedSweep
 from trimtab.simulate.config import EngineConfig
 from trimtab.simulate.summary import Figures, Study
@@ -70,29 +43,12 @@ NameOption = Annotated[str, typer.Option("--study", help="The sweep's name in th
 LeaseOption = Annotated[int, typer.Option(help="Seconds of silence after which a worker's task is done by another.")]
 
 
+@simulating
 def sweep(
+    asked: Asked,
     storage: StorageOption,
     study: NameOption,
-    profile: ProfileOption = None,
-    blocks: BlocksOption = None,
     lease: LeaseOption = LEASE_SECONDS,
-    settings: SetOption = None,
-    times: TimesOption = None,
-    json_file: JsonOption = None,
-    rate: RateOption = None,
-    duration: DurationOption = None,
-    trace: TraceOption = None,
-    prompt: PromptOption = "256:0.6",
-    output: OutputOption = "128:0.8",
-    shared_prefix: SharedPrefixOption = None,
-    cancel: CancelOption = 0.0,
-    max_tokens_ratio: MaxTokensRatioOption = "1:1",
-    max_prompt_tokens: MaxPromptTokensOption = None,
-    max_output_tokens: MaxOutputTokensOption = None,
-    patience: PatienceOption = None,
-    seed: SeedOption = 0,
-    slo_ttft: SloTtftOption = None,
-    slo_tpot: SloTpotOption = None,
 ) -> None:
     """Simulate a grid of configurations together with other workers; start as many as you like, with equal options.
 
@@ -101,23 +57,16 @@ def sweep(
 
     Example: trimtab sweep --study a100 --blocks 27000 --set max_num_seqs=64,128,256 --trace azure:conv.csv
     """
-    with errors():
-        require_positive("--patience", patience)
-        require_share("--cancel", cancel)
-        shape = LoadShape(
-            trace, rate, duration, (prompt, output), shared_prefix, max_tokens_ratio, max_prompt_tokens,
-            max_output_tokens, cancel, seed,
-        )  # fmt: skip
-        source = read_source(profile, blocks, times, shape, patience)
-        configs = configurations(source.engine, settings or [])
-        simulated = Study(source.load, source.times, limits_of(slo_ttft, slo_tpot))
-        shared = SharedSweep(
-            storage, study, [_settings(c) for c in configs], fingerprint(simulated, configs),
-            lease_seconds=lease, worker=f"{socket.gethostname()}:{os.getpid()}",
-        )  # fmt: skip
-        # an evicted pod hands its task back instead of letting the lease run out
-        signal.signal(signal.SIGTERM, _ended)
-        _run(shared, simulated, configs, json_file)
+    source = asked.source()
+    configs = configurations(source.engine, asked.settings or [])
+    simulated = Study(source.load, source.times, asked.limits())
+    shared = SharedSweep(
+        storage, study, [_settings(c) for c in configs], fingerprint(simulated, configs),
+        lease_seconds=lease, worker=f"{socket.gethostname()}:{os.getpid()}",
+    )  # fmt: skip
+    # an evicted pod hands its task back instead of letting the lease run out
+    signal.signal(signal.SIGTERM, _ended)
+    _run(shared, simulated, configs, asked.json_file)
 
 
 app = sweep
