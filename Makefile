@@ -38,6 +38,13 @@ test-soak: venv cluster-build image ## longer variants: the middleware's whole w
 lint: venv ## ruff, mypy --strict, import-linter
 	@$(BIN)/ruff check -q . && $(BIN)/ruff format -q --check . && $(BIN)/mypy && $(BIN)/lint-imports --no-cache >/dev/null || { $(BIN)/lint-imports --no-cache; exit 1; }
 
+##@ Docs and release
+.PHONY: docs docs-serve
+docs: venv ## the site of docs/ in build/site; fails on a broken link
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q
+docs-serve: venv ## the same, on http://127.0.0.1:8000, anew on each change
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve -q
+
 ##@ The cluster (one real node, in namespaces of its own)
 .PHONY: cluster-build cluster-up cluster-down
 cluster-build:
