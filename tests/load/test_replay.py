@@ -55,6 +55,21 @@ async def test_beyond_the_cap_requests_are_dropped_and_counted(server: Any) -> N
     assert records[-1].sent_at is None and records[-1].cause == "max_in_flight" and records[-1].tokens == 0
 
 
+async def test_clients_wait_for_their_answers_and_begin_the_trace_again(server: Any) -> None:
+    records = await replay(server, requests(5, 0.1), clients=2)
+    assert len(records) > 5 and [r.number for r in records] == list(range(len(records)))
+    assert all(r.ending == "ok" for r in records)
+    for record in records:
+        others = [r for r in records if r.number != record.number and r.arrival_at <= record.arrival_at < r.ended_at]
+        assert len(others) <= 1
+
+
+async def test_clients_that_get_no_answer_send_no_more(server: Any) -> None:
+    server.mode = "hang"
+    records = await replay(server, requests(5, 0.1), clients=3, drain_seconds=0.0)
+    assert [r.ending for r in records] == ["unfinished"] * 3
+
+
 async def test_a_stop_ends_everything_and_says_unfinished(server: Any) -> None:
     server.mode = "stall"
     records = await replay(server, requests(5, 0.05), stop_after=0.12)

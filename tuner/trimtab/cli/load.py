@@ -67,6 +67,10 @@ PatienceOption = Annotated[
 ]
 TimeoutOption = Annotated[float, _client("Seconds until a request counts as failed.")]
 MaxInFlightOption = Annotated[int, _client("Requests beyond this are dropped and counted as not sent.")]
+ClientsOption = Annotated[
+    int | None,
+    _client("So many clients, each sends its next request when its last one ended (closed loop); --rate is not used."),
+]
 KeepaliveOption = Annotated[float, _client("Share of requests (0-1) over kept connections; the others open their own.")]
 DrainOption = Annotated[
     float | None, _client("Seconds to wait for open requests after the last was sent. Default: --timeout.")
@@ -99,6 +103,7 @@ def load(
     patience: PatienceOption = None,
     timeout: TimeoutOption = 600.0,
     max_in_flight: MaxInFlightOption = 1024,
+    clients: ClientsOption = None,
     keepalive: KeepaliveOption = 0.0,
     drain: DrainOption = None,
     api_key: ApiKeyOption = None,
@@ -135,7 +140,7 @@ def load(
         timeout_seconds=timeout,
         patience_seconds=patience,
         headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
-        replay=ReplayOptions(max_in_flight, keepalive, timeout if drain is None else drain, seed),
+        replay=ReplayOptions(max_in_flight, keepalive, timeout if drain is None else drain, seed, clients),
         slo=Slo(slo_ttft, slo_tpot),
         records=records,
         json_file=json_file,
@@ -167,6 +172,7 @@ def _run(shape: LoadShape, options: SessionOptions) -> Outcome:
     require_positive("--timeout", options.timeout_seconds)
     require_positive("--patience", options.patience_seconds)
     require_positive("--max-in-flight", options.replay.max_in_flight)
+    require_positive("--clients", options.replay.clients)
     require_positive("--slo-ttft", options.slo.ttft_seconds)
     require_positive("--slo-tpot", options.slo.tpot_seconds)
     require_share("--keepalive", options.replay.keepalive_share)
