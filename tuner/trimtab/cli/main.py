@@ -31,6 +31,10 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "simulate": ("trimtab.cli.simulate", "Simulate the scheduler to the step: what settings or a grid of them give."),
     "sweep": ("trimtab.cli.sweep", "One of many workers that share a simulated sweep through a database."),
     "explain": ("trimtab.cli.explain", "Say what each setting would change and which resource binds, by simulation."),
+    "report": (
+        "trimtab.cli.report",
+        "Write one HTML page of what a tuner did: what changed, what it gained, how sure, what it cost.",
+    ),
     "kv": ("trimtab.cli.kv", "KV-cache blocks and bytes: what a block weighs, what requests reserve, use and waste."),
 }
 
