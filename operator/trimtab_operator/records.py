@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from trimtab.engine.settings import Configuration
 from trimtab.judge.verdict import Kind, Verdict
-from trimtab.plan.record import Phase, PolicyChange, TrialKind, TrialRecord
+from trimtab.plan.record import Phase, PolicyChange, Span, Strategy, TrialKind, TrialRecord
 from trimtab.plan.summary import gain_text
 from trimtab_operator.rollout import Baseline
 
@@ -56,11 +56,25 @@ def record_of(trial: Json) -> TrialRecord:
         evaluations=status.get("evaluations", 0),
         remeasured=status.get("remeasured", 0),
         verdict=_verdict_of(status.get("verdict")),
+        strategy=Strategy(spec.get("strategy") or Strategy.CANARY),
+        max_surge=spec["baseline"].get("maxSurge", 0),
+        overlapped=status.get("overlapped", False),
+        excused=status.get("excused", 0),
+        spans=tuple(_span_of(s) for s in status.get("spans") or ()),
         infeasible=status.get("infeasible", False),
         restarts=status.get("restarts", 0),
         message=status.get("message", spec.get("origin", "")),
         **times,
     )
+
+
+def _span_of(stored: Json) -> Span:
+    return Span(stored["pod"], stored.get("ip"), unix(stored["from"]), unix(stored["to"]) if stored.get("to") else None)
+
+
+def _span_json(span: Span) -> Json:
+    ends = {"to": rfc3339(span.end)} if span.end is not None else {}
+    return {"pod": span.pod, **({"ip": span.ip} if span.ip else {}), "from": rfc3339(span.start), **ends}
 
 
 def _policy_of(stored: Json | None) -> PolicyChange | None:
@@ -97,6 +111,12 @@ def status_of(record: TrialRecord, previous: Json, canary_pod: str, generation: 
     for name, key in _TIMES.items():
         if (value := getattr(record, name)) is not None:
             status[key] = rfc3339(value)
+    if record.overlapped:
+        status["overlapped"] = True
+    if record.excused:
+        status["excused"] = record.excused
+    if record.spans:
+        status["spans"] = [_span_json(s) for s in record.spans]
     if pod := canary_pod or previous.get("canaryPod", ""):
         status["canaryPod"] = pod
     if record.verdict is not None:
@@ -204,6 +224,7 @@ def new_trial(
     kind: TrialKind = TrialKind.TUNE,
     change: str = "",
     policy: PolicyChange | None = None,
+    strategy: Strategy = Strategy.CANARY,
 ) -> Json:
     """A TuningTrial: owned by its tuner, with the baseline inside, so that it exists before the first write to the
     target.
@@ -238,6 +259,7 @@ def new_trial(
             "tunerName": meta["name"],
             "number": number,
             "kind": kind.value,
+            "strategy": strategy.value,
             **extra,
             "configuration": candidate.to_camel(),
             "baselineConfiguration": before.to_camel(),

@@ -103,9 +103,14 @@ def whose(deployment: Json | None, baseline: Baseline) -> Template:
 
 
 def view(
-    deployment: Json | None, replica_sets: Sequence[Json], pods: Sequence[Json], baseline: Baseline, container: str
+    deployment: Json | None,
+    replica_sets: Sequence[Json],
+    pods: Sequence[Json],
+    baseline: Baseline,
+    container: str,
+    excused: int = 0,
 ) -> TargetView:
-    """The target in a trial's terms."""
+    """The target in a trial's terms. excused: deaths of each canary's container that count for nothing."""
     template = whose(deployment, baseline)
     if deployment is None or template is Template.MISSING:
         return TargetView(Template.MISSING, paused=False, held=False, replicas=0, settled=False)
@@ -117,8 +122,11 @@ def view(
         held=TRIAL_ANNOTATION in (deployment["metadata"].get("annotations") or {}),
         replicas=deployment["spec"].get("replicas", 1),
         settled=settled(deployment),
-        canary=pod_views(pods, canary, container),
+        canary=pod_views(pods, canary, container, excused),
         control=pod_views(pods, control, container),
+        ending=sum(
+            "deletionTimestamp" in p["metadata"] for p in owned_by(pods, {s["metadata"]["uid"] for s in control})
+        ),
     )
 
 
@@ -146,7 +154,9 @@ def owned_by(objects: Sequence[Json], uids: set[str]) -> list[Json]:
     ]
 
 
-def pod_views(pods: Sequence[Json], replica_sets: Sequence[Json], container: str) -> tuple[PodView, ...]:
+def pod_views(
+    pods: Sequence[Json], replica_sets: Sequence[Json], container: str, excused: int = 0
+) -> tuple[PodView, ...]:
     """Living pods of these ReplicaSets, by name. Terminating ones are on their way out and count for nothing."""
     uids = {rs["metadata"]["uid"] for rs in replica_sets}
     alive = [
@@ -155,12 +165,13 @@ def pod_views(pods: Sequence[Json], replica_sets: Sequence[Json], container: str
         if not p["metadata"].get("deletionTimestamp") and (p.get("status") or {}).get("phase") != "Failed"
     ]
     views = (
-        PodView(p["metadata"]["name"], (p.get("status") or {}).get("podIP"), pod_health(p, container)) for p in alive
+        PodView(p["metadata"]["name"], (p.get("status") or {}).get("podIP"), pod_health(p, container, excused))
+        for p in alive
     )
     return tuple(sorted(views, key=lambda v: v.name))
 
 
-def pod_health(pod: Json, container: str) -> PodHealth:
+def pod_health(pod: Json, container: str, excused: int = 0) -> PodHealth:
     """Readiness of the pod; restarts and states of the engine's container (falling back to the worst container)."""
     status = pod.get("status") or {}
     ready = any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions") or ())
@@ -170,6 +181,8 @@ def pod_health(pod: Json, container: str) -> PodHealth:
         restarts = max((s.get("restartCount", 0) for s in states), default=0)
         return PodHealth(ready, restarts, None, None, None, age_seconds=0.0, scheduled=_scheduled(status))
     waiting = (own.get("state") or {}).get("waiting") or {}
+    if 0 < _deaths(own) <= excused:
+        return PodHealth(ready, 0, None, None, None, age_seconds=0.0, scheduled=_scheduled(status))
     # the state before counts only while the container is not back: a pod that recovered is not crashing now
     last = (own.get("lastState") or {}).get("terminated") if not ready else None
     ended = (own.get("state") or {}).get("terminated") or last or {}
@@ -182,6 +195,13 @@ def pod_health(pod: Json, container: str) -> PodHealth:
         age_seconds=0.0,
         scheduled=_scheduled(status),
     )
+
+
+def _deaths(container: Json) -> int:
+    """Times that it died. The count of restarts goes up only when it runs again."""
+    state = container.get("state") or {}
+    waiting = (state.get("waiting") or {}).get("reason") == "CrashLoopBackOff"
+    return int(container.get("restartCount", 0)) + (1 if waiting or "terminated" in state else 0)
 
 
 def _scheduled(status: Json) -> bool:
@@ -199,6 +219,7 @@ def next_patch(
     table: dict[Desired, Callable[[], list[Json]]] = {
         Desired.KEEP: list,
         Desired.HOLD: lambda: _hold(deployment, replica_sets, baseline, trial),
+        Desired.SPREAD: lambda: _spread(deployment, baseline, trial),
         Desired.PROMOTE: lambda: _finish(deployment, baseline),
         Desired.RESTORE: lambda: _restore(deployment, baseline, trial),
         Desired.RELEASE: lambda: _give_back(deployment, baseline),
@@ -222,6 +243,18 @@ def _hold(deployment: Json, replica_sets: Sequence[Json], baseline: Baseline, tr
     if not spec.get("paused") and first_replica(replica_sets, baseline):
         return [{"op": "add", "path": "/spec/paused", "value": True}]
     return []
+
+
+def _spread(deployment: Json, baseline: Baseline, trial: str) -> list[Json]:
+    """The candidate for the whole target, by the narrowed strategy. Someone's pause is not lifted."""
+    spec = deployment["spec"]
+    if spec["template"] != baseline.template or spec.get("paused"):
+        return []
+    return [
+        *_annotate(deployment, trial),
+        {"op": "add", "path": "/spec/strategy", "value": narrowed(baseline.max_surge)},
+        {"op": "replace", "path": "/spec/template", "value": baseline.candidate},
+    ]
 
 
 def first_replica(replica_sets: Sequence[Json], baseline: Baseline) -> bool:

@@ -41,8 +41,8 @@ class Target:
         template: Json = self.deployment["spec"]["template"]
         return template
 
-    def view(self, baseline: rollout.Baseline, container: str) -> TargetView:
-        return rollout.view(self.deployment, self.replica_sets, self.pods, baseline, container)
+    def view(self, baseline: rollout.Baseline, container: str, excused: int = 0) -> TargetView:
+        return rollout.view(self.deployment, self.replica_sets, self.pods, baseline, container, excused)
 
     def engine(self, container: str | None) -> EngineCommand:
         return parse_template(self.template, container)

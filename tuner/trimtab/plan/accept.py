@@ -27,8 +27,8 @@ def accept(kind: TrialKind, verdict: Verdict, *, last: bool, confirm: bool, seen
     last: the measurement cannot be made longer. confirm: a gain is measured again. seen: the canary shows the
     middleware. An install needs no gain: it must be seen, and nothing may be worse.
     """
-    if kind is TrialKind.INSTALL:
-        return _accept_install(verdict, last=last, seen=seen)
+    if kind in (TrialKind.INSTALL, TrialKind.DRAIN):
+        return _accept_install(verdict, last=last, seen=seen or kind is TrialKind.DRAIN)
     if verdict.kind is Kind.BETTER:
         return (Step.CONFIRM if confirm else Step.PROMOTE), verdict
     if verdict.kind is Kind.INCONCLUSIVE and not last:
@@ -46,5 +46,5 @@ def _accept_install(verdict: Verdict, *, last: bool, seen: bool) -> tuple[Step, 
     if not seen:
         text = "the canary serves, but its /metrics shows no middleware, or the operator cannot reach it"
         return Step.ROLL_BACK, replace(verdict, kind=Kind.ERROR, reason="MiddlewareNotSeen", message=text)
-    text = f"the canary shows the middleware and nothing is worse: {verdict.message}"
+    text = f"the canary shows what was added and nothing is worse: {verdict.message}"
     return Step.PROMOTE, replace(verdict, reason="NothingWorse", message=text)

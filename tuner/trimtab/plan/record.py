@@ -19,10 +19,13 @@ class Phase(StrEnum):
     """Phases of a trial, in their usual order. The last three are ends."""
 
     AWAITING_APPROVAL = "AwaitingApproval"
+    MEASURING_BEFORE = "MeasuringBefore"  # switchback only: the baseline, before the candidate
     STARTING = "Starting"
     WARMING_UP = "WarmingUp"
     MEASURING = "Measuring"
     CONFIRMING = "Confirming"
+    RETURNING = "Returning"  # switchback only: on the way back to the baseline, the verdict still open
+    MEASURING_AFTER = "MeasuringAfter"  # switchback only: the baseline again, after the candidate
     PROMOTING = "Promoting"
     VERIFYING = "Verifying"
     ROLLING_BACK = "RollingBack"
@@ -37,8 +40,22 @@ ENDED = frozenset({Phase.PROMOTED, Phase.ROLLED_BACK, Phase.CANCELLED})
 SERVING = frozenset({Phase.WARMING_UP, Phase.MEASURING, Phase.CONFIRMING})
 
 
+#: phases in which the target may carry the baseline without its owner having put it back
+BASELINE_EXPECTED = frozenset(
+    {Phase.MEASURING_BEFORE, Phase.STARTING, Phase.RETURNING, Phase.MEASURING_AFTER, Phase.PROMOTING}
+)
+
+#: verdict reason: one more pod did not fit; the next trial replaces a pod instead
+NO_ROOM = "NoRoom"
 #: verdict reasons of trials that ended before what they tried could show
-NOT_TRIED = frozenset({"Rejected", "Stopped", "ExternalChange", "TargetGone", "ReplicasChanged", "Reverted"})
+NOT_TRIED = frozenset({"Rejected", "Stopped", "ExternalChange", "TargetGone", "ReplicasChanged", "Reverted", NO_ROOM})
+
+
+class Strategy(StrEnum):
+    """How the candidate is compared; fixed at the trial's start."""
+
+    CANARY = "Canary"  # one pod beside the others, over the same minutes
+    SWITCHBACK = "Switchback"  # the whole target: baseline, candidate, baseline; for one replica
 
 
 class TrialKind(StrEnum):
@@ -47,6 +64,7 @@ class TrialKind(StrEnum):
     TUNE = "Tune"  # other settings of the engine
     INSTALL = "Install"  # the middleware in the pods
     POLICY = "Policy"  # another token policy, delivered without a restart
+    DRAIN = "Drain"  # what a pod needs to end without losing requests
 
 
 class Desired(StrEnum):
@@ -56,6 +74,7 @@ class Desired(StrEnum):
 
     KEEP = "Keep"  # do not touch
     HOLD = "Hold"  # one pod of the candidate beside the old ones, rollout paused
+    SPREAD = "Spread"  # the candidate everywhere, Trimtab's marks kept: the middle of a switchback
     PROMOTE = "Promote"  # the candidate everywhere, then the owner's strategy back
     RESTORE = "Restore"  # the baseline everywhere, then the owner's strategy back
     RELEASE = "Release"  # give back strategy and pause, leave the template: someone else changed it
@@ -68,6 +87,16 @@ class PolicyChange:
     pod: str
     baseline: Mapping[str, Any]
     candidate: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Span:
+    """A period of a switchback and the pod that served in it: unix seconds, `end` None while it lasts."""
+
+    pod: str
+    ip: str | None
+    start: float
+    end: float | None = None
 
 
 @dataclass(frozen=True)
@@ -105,6 +134,15 @@ class TrialRecord:
     change: str = ""
     #: only for trials of the policy
     policy: PolicyChange | None = None
+    strategy: Strategy = Strategy.CANARY
+    #: pods that the trial may add (1) instead of replacing one (0)
+    max_surge: int = 0
+    #: an old pod was still ending while the canary's container ran: both wanted the device
+    overlapped: bool = False
+    #: deaths of the canary's container that count for nothing, for that reason
+    excused: int = 0
+    #: of a switchback, in order: baseline, candidate, baseline
+    spans: tuple[Span, ...] = ()
 
     def to(self, phase: Phase, now: float, message: str, **changes: object) -> TrialRecord:
         """The record in another phase; an end also gets its time."""
@@ -147,6 +185,8 @@ class TargetView:
     settled: bool
     canary: tuple[PodView, ...] = ()
     control: tuple[PodView, ...] = ()
+    #: pods of the baseline that are on their way out and may still hold their device
+    ending: int = 0
 
 
 @dataclass(frozen=True)
@@ -164,6 +204,8 @@ class Evidence:
     control: Observation | None = None
     #: the canary's own metrics show the middleware; asked only for trials that install it
     middleware_seen: bool = False
+    #: of a switchback: the baseline after the candidate against the baseline before it
+    drift: Sequence[Pair] = field(default_factory=tuple)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ limits equal.
 from __future__ import annotations
 
 from datetime import datetime, time
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import Field, ValidationError, field_validator, model_validator
@@ -141,12 +141,21 @@ class Window(SpecModel):
         return (today in self.days and at >= start) or (yesterday in self.days and at <= end)
 
 
+#: times cooldownSeconds, where spec.rollout.rollbackCooldownSeconds is absent
+_ROLLBACK_REST: Final = 2.0
+
+
 class Rollout(SpecModel):
     """How a trial takes place. Times in seconds."""
 
-    strategy: Literal["Canary"] = "Canary"
-    #: 0 replaces one pod (no spare GPU needed), 1 adds one pod for the trial
-    max_surge: Annotated[int, Field(ge=0, le=1)] = 0
+    #: Switchback: with one replica, the whole target one after the other; with more it is Canary
+    strategy: Literal["Canary", "Switchback"] = "Canary"
+    #: 0 replaces one pod (no spare GPU needed), 1 adds one pod for the trial; None adds one where it fits
+    max_surge: Annotated[int, Field(ge=0, le=1)] | None = None
+    #: a switchback may take the only pod down while the next one loads
+    allow_downtime: bool = False
+    #: what happens where a pod that ends would lose requests
+    drain: Literal["Check", "Add", "Ignore"] = "Check"
     warmup_seconds: Annotated[float, Field(ge=0, le=86_400)] = 120.0
     measurement_seconds: Seconds = 300.0
     #: a Better verdict must be seen again over this long before promotion
@@ -162,6 +171,15 @@ class Rollout(SpecModel):
     windows: tuple[Window, ...] = Field(default=(), max_length=20)
     #: seconds between the end of one trial and the start of the next
     cooldown_seconds: Annotated[float, Field(ge=0, le=86_400)] = 30.0
+    #: the same after a trial that was rolled back; absent: twice cooldownSeconds
+    rollback_cooldown_seconds: Annotated[float, Field(ge=0, le=604_800)] | None = None
+
+    def cooldown_after(self, *, rolled_back: bool) -> float:
+        """Seconds of rest: after a rollback longer, users may have felt that trial."""
+        own = self.rollback_cooldown_seconds
+        if not rolled_back:
+            return self.cooldown_seconds
+        return _ROLLBACK_REST * self.cooldown_seconds if own is None else own
 
     @model_validator(mode="after")
     def _times(self) -> Self:
@@ -192,6 +210,8 @@ class Preconditions(SpecModel):
     min_requests_per_second: Annotated[float, Field(ge=0, le=1_000_000)] = 0.1
     #: the target must have been healthy and unchanged for this long
     stable_seconds: Annotated[float, Field(ge=0, le=86_400)] = 60.0
+    #: a trial starts only if a gain of this size would show within rollout.maxMeasurementSeconds
+    visible_gain_percent: Annotated[float, Field(ge=1, le=1000)] = 100.0
 
 
 class Storage(SpecModel):

@@ -15,17 +15,21 @@ from trimtab.judge.guardrail import Breach, GuardrailLimits, serving_breach, sta
 from trimtab.judge.verdict import Kind, Objective, Pair, Verdict, evaluate
 from trimtab.plan.accept import Step, accept
 from trimtab.plan.record import (
+    BASELINE_EXPECTED,
     ENDED,
+    NO_ROOM,
     SERVING,
     Desired,
     Evidence,
     Phase,
+    Strategy,
     TargetView,
     Template,
     TrialKind,
     TrialRecord,
     Wish,
 )
+from trimtab.plan.room import excused, no_room, seen_beside
 from trimtab.plan.spec import TunerSpec
 
 #: paired windows per measurement; more gives the t-test more degrees of freedom, fewer gives each window more requests
@@ -74,13 +78,19 @@ def desired(phase: Phase, template: Template) -> Desired:
 
 
 def advance(
-    spec: TunerSpec, record: TrialRecord, view: TargetView, evidence: Evidence, wish: Wish, now: float
+    spec: TunerSpec,
+    record: TrialRecord,
+    view: TargetView,
+    evidence: Evidence,
+    wish: Wish,
+    now: float,
+    phases: Mapping[Phase, Callable[[Situation], TrialRecord]] | None = None,
 ) -> TrialRecord:
-    """The next record; equal to `record` when nothing is to be written."""
+    """The next record; equal to `record` when nothing is to be written. phases: of another strategy than the canary."""
     if record.ended:
         return record
     at = Situation(spec, _stamp(record, evidence, now), view, evidence, wish, now)
-    return _outside(at) or _PHASES[record.phase](at)
+    return outside(at) or (phases or PHASES)[record.phase](at)
 
 
 def windows(spec: TunerSpec, start: float, end: float) -> list[tuple[float, float]]:
@@ -114,18 +124,18 @@ def guardrail_limits(spec: TunerSpec) -> GuardrailLimits:
 
 
 # --- what can end any phase -------------------------------------------------------------------------------------------
-def _outside(at: Situation) -> TrialRecord | None:
+def outside(at: Situation) -> TrialRecord | None:
     """Causes from outside the trial: the target is gone or changed by someone else, or the person wants it stopped."""
     r, view = at.record, at.view
     if view.template is Template.MISSING:
-        return _cancel(at, "TargetGone", "the target was deleted during the trial")
+        return cancel(at, "TargetGone", "the target was deleted during the trial")
     if view.template is Template.FOREIGN and (r.phase is not Phase.ROLLING_BACK or not view.held):
         return _foreign(at)
     if r.phase is Phase.AWAITING_APPROVAL or r.phase is Phase.ROLLING_BACK:
         return None
     if at.wish.stop:
         return roll_back(at, _verdict(Kind.INCONCLUSIVE, "Stopped", at.wish.stop))
-    if view.template is Template.BASELINE and (r.applied or r.phase is not Phase.STARTING):
+    if view.template is Template.BASELINE and (r.applied or r.phase not in BASELINE_EXPECTED):
         text = "the target's owner put the old pod template back during the trial; Trimtab does not fight over it"
         return roll_back(at, _verdict(Kind.INCONCLUSIVE, "Reverted", text))
     if view.replicas != r.replicas:
@@ -146,10 +156,10 @@ def _foreign(at: Situation) -> TrialRecord:
         return at.record.to(
             Phase.ROLLING_BACK, at.now, text, verdict=_verdict(Kind.INCONCLUSIVE, "ExternalChange", text)
         )
-    return _cancel(at, "ExternalChange", text)
+    return cancel(at, "ExternalChange", text)
 
 
-def _cancel(at: Situation, reason: str, text: str) -> TrialRecord:
+def cancel(at: Situation, reason: str, text: str) -> TrialRecord:
     verdict = at.record.verdict or _verdict(Kind.INCONCLUSIVE, reason, text)
     return at.record.to(Phase.CANCELLED, at.now, text, verdict=verdict)
 
@@ -157,7 +167,8 @@ def _cancel(at: Situation, reason: str, text: str) -> TrialRecord:
 def roll_back(at: Situation, verdict: Verdict, *, infeasible: bool = False) -> TrialRecord:
     """Begin the way back; counts the pods that must be started anew for it."""
     # a pod added by surge is only removed again; each other pod of the candidate is started anew with the baseline
-    anew = max(0, len(at.view.canary) - at.spec.rollout.max_surge) if at.view.template is Template.CANDIDATE else 0
+    spare = at.record.max_surge if at.record.strategy is Strategy.CANARY else 0
+    anew = max(0, len(at.view.canary) - spare) if at.view.template is Template.CANDIDATE else 0
     moved = _restarts(at.record, anew)
     return at.record.to(
         Phase.ROLLING_BACK,
@@ -169,7 +180,7 @@ def roll_back(at: Situation, verdict: Verdict, *, infeasible: bool = False) -> T
     )
 
 
-def _breach(at: Situation, breach: Breach) -> TrialRecord:
+def breached(at: Situation, breach: Breach) -> TrialRecord:
     kind = Kind.WORSE if breach.reason in _SERVES_WORSE else Kind.ERROR
     return roll_back(at, _verdict(kind, breach.reason, breach.message), infeasible=breach.infeasible)
 
@@ -177,9 +188,9 @@ def _breach(at: Situation, breach: Breach) -> TrialRecord:
 # --- phases -----------------------------------------------------------------------------------------------------------
 def _awaiting_approval(at: Situation) -> TrialRecord:
     if at.wish.rejected:
-        return _cancel(at, "Rejected", "rejected by annotation")
+        return cancel(at, "Rejected", "rejected by annotation")
     if at.wish.stop:
-        return _cancel(at, "Stopped", at.wish.stop)
+        return cancel(at, "Stopped", at.wish.stop)
     if at.wish.approved:
         return at.record.to(Phase.STARTING, at.now, "approved; starting one canary pod", started_at=at.now)
     return at.record
@@ -188,7 +199,7 @@ def _awaiting_approval(at: Situation) -> TrialRecord:
 def _starting(at: Situation) -> TrialRecord:
     r = at.record
     if not r.applied and at.view.template is Template.BASELINE and at.view.paused:
-        return _cancel(at, "ExternalChange", "the Deployment was paused by someone else before the trial touched it")
+        return cancel(at, "ExternalChange", "the Deployment was paused by someone else before the trial touched it")
     if not r.applied and at.view.template is Template.CANDIDATE:
         r = replace(r, applied=True)
         at = replace(at, record=r)
@@ -198,9 +209,12 @@ def _starting(at: Situation) -> TrialRecord:
     elif r.held and not at.view.paused:
         return _unpaused(at)
     deadline = at.spec.rollout.progress_deadline_seconds
+    at = replace(at, record=(r := seen_beside(r, at.view)))
     for pod in at.view.canary:
         if breach := startup_breach(pod.health, at.in_phase, deadline):
-            return _breach(at, breach)
+            return excused(r, at.view, breach) or breached(at, breach)
+    if full := no_room(r, at.view, at.in_phase, auto=at.spec.rollout.max_surge is None):
+        return replace(roll_back(at, _verdict(Kind.INCONCLUSIVE, NO_ROOM, full)), restarts=0)  # it never ran
     if not at.view.canary and at.in_phase > deadline:
         text = _NO_CANARY[at.record.kind is TrialKind.POLICY].format(deadline)
         return roll_back(at, _verdict(Kind.ERROR, "NoCanary", text))
@@ -228,7 +242,7 @@ def _serving_trouble(at: Situation) -> TrialRecord | None:
     limits = guardrail_limits(at.spec)
     for pod in at.view.canary:
         if breach := serving_breach(pod.health, at.evidence.recent_canary, at.evidence.recent_control, limits):
-            return _breach(at, breach)
+            return breached(at, breach)
     seen = at.record.metrics_seen_at or at.record.phase_since
     if at.now - seen > at.spec.guardrails.max_metrics_gap_seconds:
         text = (
@@ -338,7 +352,7 @@ def _promoting(at: Situation) -> TrialRecord:
     deadline = at.spec.rollout.progress_deadline_seconds * max(1, at.record.replicas - 1)
     for pod in at.view.canary:
         if breach := startup_breach(pod.health, 0.0, deadline):
-            return _breach(at, breach)
+            return breached(at, breach)
     if at.in_phase > deadline:
         text = f"the promotion did not finish within {deadline:.0f} s"
         return roll_back(at, _verdict(Kind.ERROR, "PromotionTimedOut", text))
@@ -352,7 +366,7 @@ def _verifying(at: Situation) -> TrialRecord:
     limits = guardrail_limits(at.spec)
     for pod in at.view.canary:
         if breach := serving_breach(pod.health, at.evidence.recent_canary, None, limits):
-            return _breach(at, breach)
+            return breached(at, breach)
     if at.in_phase >= at.spec.rollout.verification_seconds:
         gain = at.record.verdict.message if at.record.verdict else ""
         return at.record.to(Phase.PROMOTED, at.now, f"promoted: {gain}")
@@ -366,7 +380,7 @@ def _rolling_back(at: Situation) -> TrialRecord:
     return at.record
 
 
-_PHASES: Final[Mapping[Phase, Callable[[Situation], TrialRecord]]] = {
+PHASES: Final[Mapping[Phase, Callable[[Situation], TrialRecord]]] = {
     Phase.AWAITING_APPROVAL: _awaiting_approval,
     Phase.STARTING: _starting,
     Phase.WARMING_UP: _warming_up,
