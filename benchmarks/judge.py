@@ -21,7 +21,7 @@ from trimtab.judge.objective import Objective
 from trimtab.judge.verdict import MIN_WINDOWS, Kind, evaluate
 from trimtab.judge.windows import join
 
-PLAIN = Objective(always_valid=True, start_variation_percent=1.0, pod_variation_percent=3.0)
+PLAIN = Objective()
 SLO = replace(PLAIN, ttft_seconds=1.0)
 #: steadier engines, where small effects can be seen at all: own noise 2% per window, 15 minutes of A/A
 STEADY = World(own_noise=0.02, pod_bias=0.03, start_bias=0.002)

@@ -9,11 +9,11 @@ from benchmarks.judge_world import World, draw
 
 from trimtab.judge.measures import goodput, saturated
 from trimtab.judge.objective import Objective
-from trimtab.judge.stats import mean_interval
+from trimtab.judge.stats import always_valid
 from trimtab.judge.verdict import Kind, Verdict, evaluate
 from trimtab.judge.windows import Pair, join
 
-GOAL = Objective(always_valid=True, start_variation_percent=1.0, pod_variation_percent=3.0)
+GOAL = Objective()
 SLO = replace(GOAL, ttft_seconds=1.0)
 #: engines whose windows scatter by 2%, so that a few seeds show what is meant
 STEADY = World(own_noise=0.02, pod_bias=0.0, start_bias=0.0, rho=0.0)
@@ -116,7 +116,7 @@ def test_a_windows_goodput_is_its_generated_tokens_unless_much_is_wasted() -> No
         trial = draw(world, 1)
         found = goodput(trial.pairs, (), GOAL)
         assert found is not None
-        interval = mean_interval(found.values, 0.95)
+        interval = always_valid(found.values, 0.95)
         assert interval is not None
         return interval.high - interval.low
 
@@ -129,3 +129,24 @@ def test_an_unknown_queue_is_not_an_empty_one() -> None:
     blind = [replace(p, canary=replace(p.canary, waiting=None)) for p in pairs]
     assert saturated(blind) is None
     assert saturated(draw(World(saturated=False), 0).pairs) is False
+
+
+def test_a_gain_that_one_start_cannot_show_is_shown_by_several() -> None:
+    """The same pod, known from before, started again and again: what is not known of one start is larger than the gain."""
+    world, goal = replace(STEADY, effect=1.05), replace(GOAL, start_variation_percent=3.0)
+    first = verdict(world, goal, seed=1)
+    assert (first.kind, first.reason, first.final) == (Kind.INCONCLUSIVE, "AnotherStartNeeded", True)
+    assert first.start is not None and first.start.effect == pytest.approx(0.05, abs=0.02)
+    trial = draw(world, 2)
+    found = [evaluate(trial.pairs, *trial.totals(30), goal, trial.before, earlier=[first.start] * n) for n in (0, 1, 8)]
+    assert [v.kind for v in found] == [Kind.INCONCLUSIVE, Kind.INCONCLUSIVE, Kind.BETTER]
+    assert "over 9 starts" in found[2].message
+
+
+def test_equal_arms_end_before_the_time_is_up_where_more_minutes_cannot_help() -> None:
+    """A new pod in another's place: what is not known of it is more than what the windows leave open."""
+    trial = draw(STEADY, 0)
+    blind = {"ttft_seconds": None, "tpot_seconds": None}
+    pairs = [replace(p, canary=replace(p.canary, **blind)) for p in trial.pairs]  # type: ignore[arg-type]
+    late, early = (evaluate(pairs[:n], *trial.totals(n), GOAL, trial.before, own=False) for n in (20, 6))
+    assert (late.kind, late.final, early.final) == (Kind.INCONCLUSIVE, True, False)

@@ -48,21 +48,34 @@ def test_the_correction_moves_and_widens() -> None:
 def test_more_starts_see_a_smaller_effect_and_starts_that_disagree_do_not() -> None:
     halves = []
     for n in (1, 4, 16):
-        found = replicated([Start(0.03, 0.01)] * n, 0.02, 0.95)
+        found = replicated([Start(0.03, 0.01, 0.02, 0.0)] * n, 0.95)
         assert found is not None and found.mean == pytest.approx(0.03)
         halves.append(found.high - found.mean)
-    assert halves[0] > 0.03 > halves[1] > halves[2]
-    apart = replicated([Start(e, 0.01) for e in (0.3, -0.24, 0.03, 0.03)], 0.02, 0.95)
+    assert halves[0] > 0.05 > halves[1] > 0.03 > halves[2]
+    apart = replicated([Start(e, 0.01, 0.02, 0.0) for e in (0.3, -0.24, 0.03, 0.03)], 0.95)
     assert apart is not None and apart.high - apart.mean > 0.2
-    assert replicated([], 0.02, 0.95) is None
+    assert replicated([], 0.95) is None
 
 
 @pytest.mark.parametrize("starts", [2, 5])
 def test_the_interval_over_starts_covers_the_truth(starts: int) -> None:
     rng, missed, runs = np.random.default_rng(3), 0, 400
     for _ in range(runs):
-        seen = [Start(0.05 + rng.normal(0, 0.02) + rng.normal(0, 0.01), 0.01) for _ in range(starts)]
-        found = replicated(seen, 0.02, 0.95)
+        seen = [Start(0.05 + rng.normal(0, 0.02) + rng.normal(0, 0.01), 0.01, 0.02, 0.0) for _ in range(starts)]
+        found = replicated(seen, 0.95)
         assert found is not None
         missed += not found.low <= 0.05 <= found.high
     assert missed / runs <= 0.05
+
+
+def test_a_pod_that_is_gone_tells_how_far_pods_lie_apart_but_not_how_fast_the_new_one_is() -> None:
+    alike, apart = (bias([mean] * 30, [], NOISE, USUAL, 0.95, own=False) for mean in (0.0, 0.15))
+    assert (alike.shift, apart.shift, apart.measured) == (0.0, 0.0, False)
+    assert alike.sd < bias([], [], NOISE, USUAL, 0.95).sd < apart.sd
+
+
+def test_what_another_start_does_not_draw_anew_does_not_average_out() -> None:
+    alone, shared = ([Start(0.05, 0.001, own, other)] * 3 for own, other in ((0.02, 0.0), (0.0, 0.02)))
+    narrow, wide = replicated(alone, 0.95), replicated(shared, 0.95)
+    assert narrow is not None and wide is not None
+    assert wide.high - wide.low > 1.6 * (narrow.high - narrow.low)

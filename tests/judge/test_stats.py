@@ -6,49 +6,10 @@ from scipy.integrate import trapezoid
 from scipy.stats import nct, norm
 from scipy.stats import t as student_t
 
-from trimtab.judge.stats import MIXTURE, _radius, always_valid, lag1, mean_interval, quantile_bounds, quantile_exceeds
+from trimtab.judge.stats import MIXTURE, _radius, always_valid, lag1, quantile_bounds, quantile_exceeds
 from trimtab.observe.observation import Histogram
 
 INF = float("inf")
-
-
-def test_the_interval_of_independent_values_is_students() -> None:
-    values = [1.0, 2.0, 1.5, 0.5, 1.0, 2.0, 0.7, 1.3]
-    interval = mean_interval(values, 0.95)
-    assert interval is not None
-    if interval.effective == 8:
-        half = 2.3646 * np.std(values, ddof=1) / math.sqrt(8)
-        assert interval.high - interval.mean == pytest.approx(half, rel=1e-3)
-    assert interval.low < np.mean(values) < interval.high
-
-
-def test_autocorrelation_widens_the_interval_of_one_look() -> None:
-    values = [0.1, 0.2, 0.3, 0.4, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0]
-    shuffled = [0.1, 0.5, 0.2, 0.4, 0.0, 0.4, 0.1, 0.3, 0.2, 0.3]
-    slow, fast = mean_interval(values, 0.95), mean_interval(shuffled, 0.95)
-    assert slow is not None and fast is not None
-    assert lag1([values], 0) > 0.5 and lag1([shuffled], 0) == 0
-    assert slow.high - slow.low > 1.5 * (fast.high - fast.low)
-
-
-@pytest.mark.parametrize("rho", [0.0, 0.3, 0.6])
-def test_the_interval_covers_the_truth_in_autocorrelated_series(rho: float) -> None:
-    rng, missed, runs = np.random.default_rng(1), 0, 1000
-    for _ in range(runs):
-        state, values = rng.normal(), []
-        for _ in range(20):
-            values.append(float(state))
-            state = rho * state + rng.normal(0, math.sqrt(1 - rho * rho))
-        interval = mean_interval(values, 0.95)
-        assert interval is not None
-        missed += not interval.low <= 0 <= interval.high
-    assert missed / runs < (0.06 if rho < 0.5 else 0.12)
-
-
-def test_few_or_constant_values_at_one_look() -> None:
-    assert mean_interval([1.0, 2.0], 0.95) is None
-    constant = mean_interval([0.1] * 5, 0.95)
-    assert constant is not None and constant.low == pytest.approx(constant.high)
 
 
 def drawn(rng: np.random.Generator, n: int, rho: float) -> list[float]:

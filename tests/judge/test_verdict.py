@@ -14,8 +14,9 @@ from trimtab.judge.verdict import Kind, Objective, Verdict, evaluate
 from trimtab.judge.windows import Pair
 from trimtab.observe.observation import Histogram, Observation, combine
 
-OBJECTIVE = Objective()
-SLO = Objective(ttft_seconds=1.0, tpot_seconds=0.06)
+#: pods and starts that differ in nothing: what the windows alone say
+OBJECTIVE = Objective(start_variation_percent=0, pod_variation_percent=0)
+SLO = replace(OBJECTIVE, ttft_seconds=1.0, tpot_seconds=0.06)
 Experiments = Callable[[Any, int], Any]
 
 
@@ -41,11 +42,11 @@ def test_equal_arms_are_rarely_called_better(
 @pytest.mark.parametrize(
     ("change", "windows", "least"),
     [
-        ({"effect": 1.2}, 10, 0.5),
-        ({"effect": 1.2}, 30, 0.93),
-        ({"effect": 1.1}, 30, 0.55),
-        ({"ttft": 0.6}, 10, 0.6),
-        ({"tpot": 0.8}, 10, 0.7),
+        ({"effect": 1.2}, 30, 0.8),
+        ({"effect": 1.3}, 30, 0.9),
+        ({"effect": 1.1}, 60, 0.55),
+        ({"ttft": 0.6}, 20, 0.85),
+        ({"tpot": 0.8}, 20, 0.85),
     ],
 )
 def test_a_real_gain_is_seen(
@@ -95,9 +96,10 @@ def test_worse_latency_is_not_bought_by_goodput(experiment: Experiments, load: A
 
 
 def test_a_small_sure_gain_is_not_worth_a_rollout(experiment: Experiments, load: Any) -> None:
-    e = experiment(load(windows=30, rate=20, noise=0.01, effect=1.06), 0)
+    e = experiment(load(windows=30, rate=20, noise=0.02, effect=1.13), 0)
     v = verdict(e, replace(OBJECTIVE, min_gain_percent=15))
     assert (v.kind, v.reason) == (Kind.INCONCLUSIVE, "GainTooSmall")
+    assert verdict(e, replace(OBJECTIVE, min_gain_percent=50)).reason == "NoGain"
 
 
 def test_thin_windows_are_joined_not_dropped(experiment: Experiments, load: Any) -> None:

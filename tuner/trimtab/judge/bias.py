@@ -4,10 +4,13 @@ A process keeps the speed it started with (ROCm/legacy-rocm-build#6347: 33 or 26
 route favours a pod for good, and no number of windows averages that away. So what a trial sees is effect + bias, and
 the bias is handled by itself:
 
-- windows of the same pod before the trial (A/A), where there are any: its difference then is subtracted, drawn towards
-  0 by as much as it is uncertain (the control variate of Deng, Xu, Kohavi, Walker: CUPED, 2013);
-- differences between the control pods during the trial: how far apart pods are that differ in nothing;
-- how much one start differs from the next, and one pod from another where neither of these tells:
+- windows of the canary's own place before the trial (A/A), where its pod or its place stays: its difference then is
+  subtracted, drawn towards 0 by as much as it is uncertain (the control variate of Deng, Xu, Kohavi, Walker: CUPED,
+  2013);
+- where a new pod takes an old one's place, nothing is known of it; but the old one and the control pods say how far
+  apart pods are that differ in nothing;
+- differences between the control pods during the trial say that, too;
+- how much one start differs from the next, and one pod from another where nothing of these tells:
   `Objective.start_variation_percent` and `pod_variation_percent`.
 
 What is left widens the interval. A gain that drowns in it alone needs another start, not more minutes.
@@ -24,19 +27,29 @@ from trimtab.judge.stats import Interval, Noise, mean_error, student_half
 
 #: what is said about variation beforehand counts as much as this many further pods
 _PRIOR_PODS: Final = 4.0
+#: windows before the trial that make a mean
+_LEAST_BEFORE: Final = 3
+#: variance below which two starts weigh the same
+_SMALL: Final = 1e-12
 
 
 @dataclass(frozen=True)
 class Bias:
-    """On the scale of the differences. `shift` is subtracted, `sd` remains, `half` is its half-width with Student's t.
+    """On the scale of the differences. `shift` is subtracted; what remains is the canary's own start, `own_sd`, which
+    another start draws anew, and `shared_sd`, which it does not. `half`: half-width of both with Student's t.
 
-    `measured`: windows of the same pod before the trial were there.
+    measured: windows of the canary's own place before the trial were there.
     """
 
     shift: float
-    sd: float
+    own_sd: float
+    shared_sd: float
     half: float
     measured: bool
+
+    @property
+    def sd(self) -> float:
+        return math.hypot(self.own_sd, self.shared_sd)
 
     def corrected(self, seen: Interval) -> Interval:
         return seen.shifted(-self.shift).widened(self.half)
@@ -44,10 +57,13 @@ class Bias:
 
 @dataclass(frozen=True)
 class Start:
-    """One measured start of a configuration: effect (log ratio) and the standard error of its windows alone."""
+    """One measured start of a configuration: effect (log ratio), the standard error of its windows alone, and the two
+    parts of what its bias left (`Bias`)."""
 
     effect: float
     error: float
+    own_sd: float
+    shared_sd: float
 
 
 @dataclass(frozen=True)
@@ -64,24 +80,33 @@ def bias(
     found: Noise,
     usual: Variation,
     confidence: float,
+    *,
+    own: bool = True,
 ) -> Bias:
-    """before: differences of the canary's pod and the controls before the trial. controls: per control pod its
-    differences from the mean of them all, in the trial's windows. found: noise of one difference.
+    """before: differences before the trial between one pod and the controls: the canary's own place with `own`, else a
+    pod that is gone. controls: per control pod its differences from the mean of them all, in the trial's windows.
+    found: noise of one difference.
     """
-    extra = max(0, len(controls) - 1)
-    degrees, shift = _PRIOR_PODS + extra, 0.0
-    if len(before) >= 3:
+    pods = max(1, len(controls))
+    mean, error = 0.0, math.inf
+    if len(before) >= _LEAST_BEFORE:
         mean, error = math.fsum(before) / len(before), mean_error(before, found) ** 2
+    if own and error < math.inf:
         known = max(usual.pod**2, mean * mean - error)
         trust = known / (known + error)
-        shift, variance = trust * mean, usual.start**2 + trust * error
-    else:
-        variance = usual.start**2 + usual.pod**2
-        if extra and variance > 0:
-            variance = (_PRIOR_PODS * variance + extra * max(0.0, _between(controls, found))) / degrees
-        variance *= 1 + 1 / max(1, len(controls))
-    sd = math.sqrt(variance)
-    return Bias(shift, sd, student_half(degrees, confidence) * sd, len(before) >= 3)
+        sd, shared = usual.start, math.sqrt(trust * error)
+        half = student_half(_PRIOR_PODS + pods - 1, confidence) * math.hypot(sd, shared)
+        return Bias(trust * mean, sd, shared, half, measured=True)
+    variance, degrees = usual.start**2 + usual.pod**2, _PRIOR_PODS
+    if variance > 0:
+        total = _PRIOR_PODS * variance
+        if pods > 1:
+            total, degrees = total + (pods - 1) * max(0.0, _between(controls, found)), degrees + pods - 1
+        if error < math.inf:
+            total, degrees = total + max(0.0, mean * mean - error) / (1 + 1 / pods), degrees + 1
+        variance = total / degrees
+    sd, shared = math.sqrt(variance), math.sqrt(variance / pods)
+    return Bias(0.0, sd, shared, student_half(degrees, confidence) * math.hypot(sd, shared), measured=False)
 
 
 def _between(controls: Sequence[Sequence[float]], found: Noise) -> float:
@@ -94,19 +119,21 @@ def _between(controls: Sequence[Sequence[float]], found: Noise) -> float:
     return seen - mean_error(controls[0], found) ** 2 / (1 + 1 / pods)
 
 
-def replicated(starts: Sequence[Start], start_sd: float, confidence: float) -> Interval | None:
-    """The effect over several starts of the same configuration: each start's own speed averages out as 1 / starts.
+def replicated(starts: Sequence[Start], confidence: float) -> Interval | None:
+    """The effect over several starts of the same configuration: what each start draws anew averages out as 1 / starts.
 
-    None for no start. Looked at once per start, which is few: Student's t with the spread between starts where that is
-    larger than what was said about it.
+    None for no start. Looked at once per start, and further starts are made only of what looked good: each of n looks
+    gets 1 / n of the error (Bonferroni). Student's t, with the spread between starts where that is larger than what was
+    known of it.
     """
     if not starts:
         return None
     n = len(starts)
-    weights = [1 / (s.error**2 + start_sd**2) if s.error > 0 or start_sd > 0 else 1.0 for s in starts]
+    weights = [1 / max(s.error**2 + s.own_sd**2, _SMALL) for s in starts]
     total = math.fsum(weights)
     mean = math.fsum(w * s.effect for w, s in zip(weights, starts, strict=True)) / total
     spread = math.fsum((s.effect - mean) ** 2 for s in starts) / (n - 1) / n if n > 1 else 0.0
-    error = math.sqrt(max(1 / total, spread))
-    half = student_half(_PRIOR_PODS + n - 1, confidence) * error
+    shared = max(s.shared_sd for s in starts)
+    error = math.sqrt(max(1 / total, spread) + shared**2)
+    half = student_half(_PRIOR_PODS + n - 1, 1 - (1 - confidence) / n) * error
     return Interval(mean, mean - half, mean + half, float(n))

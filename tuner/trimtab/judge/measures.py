@@ -72,9 +72,7 @@ def saturated(windows: Sequence[Pair]) -> bool | None:
     return max(means) >= WAITING
 
 
-def goodput(
-    windows: Sequence[Pair], before: Sequence[Pair], objective: Objective, *, smooth: bool = True
-) -> Series | None:
+def goodput(windows: Sequence[Pair], before: Sequence[Pair], objective: Objective) -> Series | None:
     """Differences over the mean goodput of both arms and all windows: -2 to 2 on average; None when unknown.
 
     Antisymmetric in the arms, and no window can weigh more than its tokens. Half a request's tokens is added to the
@@ -91,7 +89,7 @@ def goodput(
         return lambda o: _goodput(o, objective, share)
 
     shares = [_useful_share([getattr(p, arm) for p in windows]) for arm in ("canary", "control")]
-    smooth = smooth and all(s is not None and 1 - MOST_WASTE <= s <= 1 + MOST_WASTE for s in shares)
+    smooth = all(s is not None and 1 - MOST_WASTE <= s <= 1 + MOST_WASTE for s in shares)
     canary, control = (value(s if smooth else None) for s in shares)
     found = _series(windows, before, canary, control, half_request)
     if found is None or not smooth:

@@ -9,15 +9,21 @@ from typing import Final
 SCORE_LATENCY_WEIGHT: Final = 0.1
 
 
+#: how much the same settings differ from one start to the next, and pods for good, in percent (standard deviations);
+#: GPUs of one model in one cluster were seen 8% apart on average (Sinha et al.: Not All GPUs Are Created Equal, 2022),
+#: most of them less
+START_VARIATION_PERCENT: Final = 1.0
+POD_VARIATION_PERCENT: Final = 3.0
+
+
 @dataclass(frozen=True)
 class Objective:
     """SLO in seconds (None: no limit) and thresholds in percent.
 
-    confidence: two-sided, of one look at the goodput; with `always_valid` over all looks of a trial together, however
-    many. start_variation_percent: how much the same settings differ from one start of the process to the next (standard
-    deviation); pod_variation_percent: how much pods with the same settings differ for good. GPUs of one model in one
-    cluster were seen 8% apart on average (Sinha et al.: Not All GPUs Are Created Equal, 2022), most of them less; own
-    measurement replaces it. The hard limits are the canary's own, whatever the control does.
+    confidence: two-sided, over all looks of a trial together, however many. start_variation_percent: how much the same
+    settings differ from one start of the process to the next (standard deviation); pod_variation_percent: how much pods
+    with the same settings differ for good; own measurement replaces it. The hard limits are the canary's own, whatever
+    the control does.
     """
 
     ttft_seconds: float | None = None
@@ -25,9 +31,8 @@ class Objective:
     min_gain_percent: float = 3.0
     max_latency_regression_percent: float = 10.0
     confidence: float = 0.95
-    always_valid: bool = False
-    start_variation_percent: float = 0.0
-    pod_variation_percent: float = 0.0
+    start_variation_percent: float = START_VARIATION_PERCENT
+    pod_variation_percent: float = POD_VARIATION_PERCENT
     ttft_weight: float = SCORE_LATENCY_WEIGHT
     tpot_weight: float = SCORE_LATENCY_WEIGHT
     ttft_p99_limit_seconds: float | None = None

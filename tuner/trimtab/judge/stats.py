@@ -63,13 +63,13 @@ class Noise:
     rho: float
 
 
-def lag1(series: Sequence[Sequence[float]], prior_windows: int = _PRIOR_WINDOWS) -> float:
+def lag1(series: Sequence[Sequence[float]]) -> float:
     """Lag-1 autocorrelation in [0, 0.8] of series that share it; drawn towards what is usual, as few windows blur it.
 
     The first-order bias -(1 + 3 rho) / n of the plain estimate is added back. Negative estimates count as 0: they would
     narrow the interval, and a narrow interval promotes.
     """
-    weight, total = float(prior_windows), _PRIOR_RHO * prior_windows
+    weight, total = float(_PRIOR_WINDOWS), _PRIOR_RHO * _PRIOR_WINDOWS
     for values in series:
         n, squares = len(values), _squares(values)
         if n < 3 or squares <= 0:
@@ -77,7 +77,7 @@ def lag1(series: Sequence[Sequence[float]], prior_windows: int = _PRIOR_WINDOWS)
         mean = math.fsum(values) / n
         plain = math.fsum((a - mean) * (b - mean) for a, b in pairwise(values)) / squares
         weight, total = weight + n, total + n * plain + (1 + 3 * max(0.0, plain))
-    return min(_MAX_RHO, max(0.0, total / weight)) if weight > 0 else 0.0
+    return min(_MAX_RHO, max(0.0, total / weight))
 
 
 def noise(values: Sequence[float], equal: Sequence[Sequence[float]] = ()) -> Noise | None:
@@ -96,18 +96,6 @@ def noise(values: Sequence[float], equal: Sequence[Sequence[float]] = ()) -> Noi
     if own > _EQUAL_NOISE * pooled:
         return Noise(own, own_degrees, rho)
     return Noise(max(own, pooled), degrees, rho)
-
-
-def mean_interval(values: Sequence[float], confidence: float) -> Interval | None:
-    """For one look: Student-t interval of the mean, with n (1 - rho) / (1 + rho) as sample size (AR(1)); None for fewer
-    than 3 values."""
-    n = len(values)
-    if n < 3:
-        return None
-    size = effective(n, lag1([values], prior_windows=0))
-    mean, variance = math.fsum(values) / n, _squares(values) / (n - n / size)
-    half = student_half(size - 1, confidence) * math.sqrt(variance / size)
-    return Interval(mean, mean - half, mean + half, size)
 
 
 def always_valid(values: Sequence[float], confidence: float, equal: Sequence[Sequence[float]] = ()) -> Interval | None:

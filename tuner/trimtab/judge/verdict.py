@@ -1,10 +1,9 @@
 """`evaluate`: was the canary better than the control over the same minutes?
 
-Per window the difference of the arms (`measures`), its mean with an interval (`stats`; with `Objective.always_valid`
-one that may be looked at on every tick), less the pod's own bias and widened by what is not known of it (`bias`).
-Pairing cancels what both arms share: the hour, the mix of prompts, a slow network. With `always_valid` saturated
-targets are judged by goodput, others by SLO attainment, then latency; where the queue is unknown, and without it, by
-goodput, then latency.
+Per window the difference of the arms (`measures`), its mean with an interval that may be looked at on every tick
+(`stats`), less the pod's own bias and widened by what is not known of it (`bias`). Pairing cancels what both arms
+share: the hour, the mix of prompts, a slow network. Saturated targets are judged by goodput, others by SLO attainment,
+then latency; where the queue is unknown, by goodput, then latency.
 
 Hazards
 - A restart is itself a treatment: a fresh process has a cold prefix cache (loses) or unfragmented memory (wins). Warm
@@ -12,31 +11,26 @@ Hazards
 - Random routing gives each arm its own number of requests. With few requests that noise is wide: the answer is
   Inconclusive.
 
-Figures of one look (simulated: 2 requests/s per pod, windows of 30 s, 5% own noise of each arm; 500 runs each, 150 for
-power); of `always_valid`: benchmarks/judge.py, docs/judge.md
-- Equal arms called Better: 1.0 to 3.0% for lag-1 autocorrelation 0 and 0.3, 2.6 to 5.0% for 0.6 (6, 10, 20 windows).
-- Seen as Better in 10 / 30 windows: goodput +10% 21 / 67%, +20% 55 / 98%; TTFT -30% 48 / 95%; TPOT -15% 66 / 95%.
-- Equal arms, three looks (10, 20, 30 windows): 4.3 to 5.7% Better, 1.7 to 2.7% after a confirmation; eleven looks: 7 to
-  11%.
+Error rates and power: benchmarks/judge.py, docs/judge.md.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
 from trimtab.judge import measures
-from trimtab.judge.bias import Bias, Variation, bias
+from trimtab.judge.bias import Bias, Start, Variation, bias, replicated
 from trimtab.judge.measures import Series
-from trimtab.judge.objective import SCORE_LATENCY_WEIGHT, Objective
-from trimtab.judge.stats import Interval, always_valid, mean_interval, noise, quantile_bounds, quantile_exceeds
+from trimtab.judge.objective import Objective
+from trimtab.judge.stats import Interval, always_valid, noise, quantile_bounds, quantile_exceeds
 from trimtab.judge.windows import Pair, finished_per_pod, usable
 from trimtab.observe.observation import Histogram, Observation
 
-__all__ = ["SCORE_LATENCY_WEIGHT", "Kind", "Objective", "Pair", "Verdict", "evaluate"]
+__all__ = ["Kind", "Objective", "Pair", "Verdict", "evaluate"]
 
 #: windows (after thin ones were joined) below which no interval is believed
 MIN_WINDOWS: Final = 5
@@ -54,10 +48,11 @@ _ALWAYS_MET: Final = 0.995
 _SCORE_LATENCY_LIMIT: Final = 1.5
 #: share difference beyond which a ratio is only "100 times": (2 + s) / (2 - s) = 100
 _MAX_SHARE: Final = 2 * 99 / 101
-#: z of each p99 bound: "likely" blocks a promotion, "sure" condemns, and at whichever of some 40 looks
-_LIKELY, _SURE, _SURE_ALWAYS = 1.0, 1.96, 3.0
-
-
+#: z of each p99 bound: "likely" blocks a promotion, "sure" condemns, at whichever of some 40 looks; a hard limit is
+#: compared with a number, not with a second histogram
+_LIKELY, _SURE, _OVER_LIMIT = 1.0, 3.0, 1.96
+#: from the half-width of an interval that holds at all looks to the standard error that it stands for at one
+_HALF_TO_ERROR: Final = 1.96
 #: half-width of what was in flight at the ends, in standard deviations; it changes little from look to look
 _EDGE_Z: Final = 2.0
 
@@ -76,7 +71,7 @@ class Verdict:
 
     reasons: Better GoodputBetter, AttainmentBetter, LatencyBetter; Worse GoodputWorse, AttainmentWorse, LatencyWorse,
     LimitBroken; Error CanaryServedNothing; Inconclusive MetricsMissing, NotEnoughRequests, NotEnoughWindows,
-    WithinNoise, GainTooSmall, NoGain, AnotherStartNeeded, LatencyRegressed.
+    WithinNoise, GainTooSmall, NoGain, AnotherStartNeeded, LatencyRegressed. `final`: more minutes would not change it.
     """
 
     kind: Kind
@@ -87,6 +82,22 @@ class Verdict:
     gain_high: float | None = None
     score: float | None = None
     numbers: dict[str, float | None] = field(default_factory=dict)
+
+    @property
+    def final(self) -> bool:
+        clear = self.kind is not Kind.INCONCLUSIVE or self.reason == "NoGain"
+        return clear or self.numbers.get("minutes_help") == 0
+
+    @property
+    def start(self) -> Start | None:
+        """What this start of the configuration has shown; None where nothing was measured."""
+        values = [self.numbers.get(name) for name in _START]
+        known = [v for v in values if v is not None]
+        return Start(*known) if len(known) == len(_START) else None
+
+
+#: numbers of a verdict that make a `Start`, in its order
+_START: Final = ("effect", "effect_error", "start_sd", "shared_sd")
 
 
 @dataclass(frozen=True)
@@ -103,9 +114,20 @@ class _Measure:
     def ratio(self) -> float:
         return math.expm1(self.interval.mean)
 
+    @property
+    def start(self) -> Start:
+        error = (self.seen.high - self.seen.mean) / _HALF_TO_ERROR
+        return Start(self.interval.mean, error, self.bias.own_sd, self.bias.shared_sd)
+
+    def beyond(self, gain: float) -> bool:
+        """Whether more minutes may still show a gain of `gain` (log ratio, negative for a latency) or more: what is not
+        known of the pod stays as it is."""
+        needed = max(abs(gain), self.bias.half)
+        seen = self.seen.shifted(-self.bias.shift)
+        return seen.high > needed if gain > 0 else seen.low < -needed
+
     def text(self) -> str:
-        low, high = _percent(math.expm1(self.interval.low)), _percent(math.expm1(self.interval.high))
-        return f"{self.name} {_percent(self.ratio)} ({low} to {high}) over {self.windows} windows"
+        return f"{self.name} {_interval(self.interval)} over {self.windows} windows"
 
 
 @dataclass(frozen=True)
@@ -121,6 +143,14 @@ class _Evidence:
     canary: Observation
     control: Observation
     saturated: bool | None
+    earlier: tuple[Start, ...] = ()
+
+    @property
+    def over_starts(self) -> Interval | None:
+        """The decisive measure over this start and the earlier ones; None where this is the first."""
+        if not self.earlier:
+            return None
+        return replicated([*self.earlier, self.primary.start], self.objective.confidence)
 
     @property
     def by_attainment(self) -> bool:
@@ -128,7 +158,7 @@ class _Evidence:
 
     @property
     def seen(self) -> str:
-        return f"{self.primary.text()} ({self.why})" if self.why else self.primary.text()
+        return f"{self.primary.text()} ({self.why})"
 
     def tail_regressed(self, z: float) -> str | None:
         """Name of a latency whose p99 is worse by more than allowed, beyond doubt z."""
@@ -161,17 +191,50 @@ class _Evidence:
                 return m
         return None
 
+    @property
+    def _limits(self) -> tuple[float, float]:
+        """What counts as better of the decisive measure and of a mean latency, as log ratios."""
+        most = self.objective.min_gain_percent / 100
+        return math.log1p(most), math.log1p(-min(0.99, _LATENCY_GAIN_FACTOR * most))
+
     def hopeless(self) -> bool:
         """Whether, at any later look too, no measure is expected to reach what counts as better."""
-        most = math.log1p(self.objective.min_gain_percent / 100)
-        limit = math.log1p(-min(0.99, _LATENCY_GAIN_FACTOR * self.objective.min_gain_percent / 100))
+        (most, limit), over = self._limits, self.over_starts
         slow = all(m.interval.low > math.log(_TAIL_GAIN) for m in self.tails)
-        return self.primary.interval.high < most and slow and all(m.interval.low > limit for m in self.latencies)
+        high = self.primary.interval.high if over is None else min(over.high, self.primary.interval.high)
+        return high < most and slow and all(m.interval.low > limit for m in self.latencies)
+
+    def pod_faster(self) -> bool:
+        """Whether this pod is faster by enough, whatever the cause."""
+        shifted = self.primary.seen.shifted(-self.primary.bias.shift)
+        return shifted.low > 0 and self.primary.ratio >= self.objective.min_gain_percent / 100
+
+    def minutes_help(self) -> bool:
+        """Whether a longer measurement of this start may still make it better."""
+        most, limit = self._limits
+        if self.primary.beyond(max(most, 1e-9)):
+            return True
+        if self.pod_faster():
+            return False
+        return any(m.beyond(math.log(_TAIL_GAIN)) for m in self.tails) or any(m.beyond(limit) for m in self.latencies)
 
     def score(self) -> float:
         cut, weights = _SCORE_LATENCY_LIMIT, {"TTFT": self.objective.ttft_weight, "TPOT": self.objective.tpot_weight}
         latency = sum(weights[m.name] * min(cut, max(-cut, m.interval.mean)) for m in self.latencies)
         return self.primary.interval.mean - latency
+
+    def score_deviation(self) -> float:
+        """Standard deviation of the score: of the decisive measure, which outweighs the latencies."""
+        start = self.primary.start
+        return math.hypot(start.error, start.own_sd, start.shared_sd)
+
+
+@dataclass(frozen=True)
+class _Before:
+    """Windows before the trial; own: of the canary's own place."""
+
+    windows: Sequence[Pair]
+    own: bool
 
 
 def evaluate(
@@ -180,9 +243,13 @@ def evaluate(
     control_total: Observation | None,
     objective: Objective,
     before: Sequence[Pair] = (),
+    *,
+    own: bool = True,
+    earlier: Sequence[Start] = (),
 ) -> Verdict:
     """The verdict over `pairs` (any order); the totals are the same minutes as one window, for p99 and for the numbers.
-    `before`: windows of the canary's own pod and the control before the trial (A/A), if the pod is the same.
+    `before`: windows before the trial (A/A) of one pod beside the control: the canary's own pod, or the one in whose
+    place it is, with `own`; else a pod that is gone. `earlier`: starts of the same configuration in earlier trials.
 
     Unknown values are never a pass: without enough known windows the verdict is Inconclusive with a reason.
     """
@@ -196,15 +263,19 @@ def evaluate(
     windows = usable(pairs)
     if len(windows) < MIN_WINDOWS:
         return _too_little(pairs, windows, numbers)
-    evidence = _evidence(windows, usable(before), canary_total, control_total, objective)
+    evidence = _evidence(windows, _Before(usable(before), own), canary_total, control_total, objective)
     if evidence is None:
         text = "Goodput is unknown in too many windows: does the engine export the histogram of each limited latency?"
         return Verdict(Kind.INCONCLUSIVE, "MetricsMissing", text, numbers=numbers)
+    evidence = replace(evidence, earlier=tuple(earlier))
     kind, reason, message = _decide(evidence)
     main = evidence.primary
+    numbers |= dict(zip(_START, astuple(main.start), strict=True))
     numbers |= {
         "windows": float(main.windows), "effective_windows": main.interval.effective, "bias": main.bias.shift,
         "bias_sd": main.bias.sd, "saturated": None if evidence.saturated is None else float(evidence.saturated),
+        "starts": float(1 + len(earlier)), "minutes_help": float(evidence.minutes_help()),
+        "score_deviation": evidence.score_deviation(),
     }  # fmt: skip
     return Verdict(
         kind, reason, message, main.ratio, math.expm1(main.interval.low), math.expm1(main.interval.high),
@@ -219,8 +290,12 @@ def _decide(e: _Evidence) -> tuple[Kind, str, str]:
     if worse is not None:
         return worse
     least, worst = e.objective.min_gain_percent / 100, e.objective.max_latency_regression_percent / 100
-    regressed = e.tail_regressed(_LIKELY)
-    if e.primary.interval.low > 0 and e.primary.ratio >= least:
+    regressed, over = e.tail_regressed(_LIKELY), e.over_starts
+    alone = e.primary.interval.low > 0 and e.primary.ratio >= least
+    together = over is not None and over.low > 0 and math.expm1(over.mean) >= least
+    if alone or together:
+        if over is not None:
+            seen = f"{seen}; over {over.effective:.0f} starts {_interval(over)}"
         if regressed:
             return Kind.INCONCLUSIVE, "LatencyRegressed", f"p99 {regressed} seems worse by over {worst:.0%}; {seen}."
         if e.by_attainment:
@@ -230,13 +305,17 @@ def _decide(e: _Evidence) -> tuple[Kind, str, str]:
     if improved and not regressed and e.primary.ratio > -worst:
         cut = _percent(improved.ratio)
         return Kind.BETTER, "LatencyBetter", f"{improved.name} {cut}, {e.primary.name} equal within noise: {seen}."
-    if e.objective.always_valid and e.hopeless():
+    return _unclear(e, seen, least)
+
+
+def _unclear(e: _Evidence, seen: str, least: float) -> tuple[Kind, str, str]:
+    if e.hopeless():
         return Kind.INCONCLUSIVE, "NoGain", f"A gain of {least:.1%} is ruled out: {seen}."
-    if e.primary.seen.shifted(-e.primary.bias.shift).low > 0 and e.primary.ratio >= least:
-        text = f"this pod is faster, but two starts of the same settings may differ by {2 * e.primary.bias.sd:.1%}"
-        return Kind.INCONCLUSIVE, "AnotherStartNeeded", f"{seen}: {text}."
     if e.primary.interval.low > 0:
         return Kind.INCONCLUSIVE, "GainTooSmall", f"A gain, but below {least:.1%}: {seen}."
+    if e.pod_faster():
+        text = f"this pod is faster, but two starts of the same settings may differ by {2 * e.primary.bias.sd:.1%}"
+        return Kind.INCONCLUSIVE, "AnotherStartNeeded", f"{seen}: {text}."
     return Kind.INCONCLUSIVE, "WithinNoise", f"No difference that stands out from noise: {seen}."
 
 
@@ -248,7 +327,7 @@ def _worse(e: _Evidence, seen: str) -> tuple[Kind, str, str] | None:
         return Kind.WORSE, "GoodputWorse", f"The canary is worse: {e.goodput.text()}."
     if e.primary.interval.high < 0:
         return Kind.WORSE, "AttainmentWorse", f"The canary is worse: {seen}."
-    regressed = e.mean_regressed() or e.tail_regressed(_SURE_ALWAYS if e.objective.always_valid else _SURE)
+    regressed = e.mean_regressed() or e.tail_regressed(_SURE)
     if regressed:
         worst = e.objective.max_latency_regression_percent / 100
         return Kind.WORSE, "LatencyWorse", f"{regressed} is worse than the control's by more than {worst:.0%}; {seen}."
@@ -259,7 +338,7 @@ def _limit_broken(canary: Observation, objective: Objective) -> str | None:
     """What the canary must not do, beyond doubt."""
     limit = objective.ttft_p99_limit_seconds
     if limit is not None and canary.ttft_seconds is not None and canary.ttft_seconds.count >= MIN_TAIL_SAMPLES:
-        bounds = quantile_bounds(canary.ttft_seconds, 0.99, _SURE)
+        bounds = quantile_bounds(canary.ttft_seconds, 0.99, _OVER_LIMIT)
         if bounds is not None and bounds[0] > limit:
             return f"p99 TTFT of the canary is above {limit:g} s ({bounds[0]:.3g} s or more)"
     for name, share, most in (
@@ -270,16 +349,16 @@ def _limit_broken(canary: Observation, objective: Objective) -> str | None:
         if most is None or share is None or not n or n < MIN_TAIL_SAMPLES:
             continue
         allowed = most / 100
-        if share > allowed + _SURE * math.sqrt(allowed * (1 - allowed) / n):
+        if share > allowed + _OVER_LIMIT * math.sqrt(allowed * (1 - allowed) / n):
             return f"{share:.1%} of the canary's {n:.0f} requests {name} (limit {most:g}%)"
     return None
 
 
 def _evidence(
-    windows: Sequence[Pair], before: Sequence[Pair], canary: Observation, control: Observation, objective: Objective
+    windows: Sequence[Pair], before: _Before, canary: Observation, control: Observation, objective: Objective
 ) -> _Evidence | None:
-    series = measures.goodput(windows, before, objective, smooth=objective.always_valid)
-    goodput = _measure("goodput", series, objective, objective.confidence)
+    own, earlier = before.own, before.windows
+    goodput = _measure("goodput", measures.goodput(windows, earlier, objective), objective, objective.confidence, own)
     if goodput is None:
         return None
     waits = measures.saturated(windows)
@@ -288,11 +367,11 @@ def _evidence(
     latencies, tails = [], []
     for name in ("TTFT", "TPOT"):
         place = f"{name.lower()}_seconds"
-        mean = _measure(name, measures.latency(windows, before, place), objective, strict, as_ratio=False)
+        mean = _measure(name, measures.latency(windows, earlier, place), objective, strict, own, as_ratio=False)
         latencies += [mean] if mean is not None else []
-        found = measures.tail(windows, before, place) if waits is False and objective.always_valid else None
+        found = measures.tail(windows, earlier, place) if waits is False else None
         if found is not None:
-            slow = _measure(f"requests with {name} over {found[1]:g} s", found[0], objective, strict)
+            slow = _measure(f"requests with {name} over {found[1]:g} s", found[0], objective, strict, own)
             tails += [slow] if slow is not None else []
     return _Evidence(primary, goodput, why, tuple(latencies), tuple(tails), objective, canary, control, waits)
 
@@ -300,21 +379,19 @@ def _evidence(
 def _primary(
     goodput: _Measure,
     windows: Sequence[Pair],
-    before: Sequence[Pair],
+    before: _Before,
     totals: tuple[Observation, Observation],
     objective: Objective,
     waits: bool | None,
 ) -> tuple[_Measure, str]:
-    """What decides, and why. Trials with a fixed number of looks are judged by goodput, then latency."""
-    if not objective.always_valid:
-        return goodput, ""
+    """What decides, and why."""
     if waits is None:
         return goodput, "judged by goodput: the queue is unknown"
     if waits:
         return goodput, "judged by goodput: requests wait, so the target is saturated"
     met = [o.attainment(objective.ttft_seconds, objective.tpot_seconds) for o in totals]
-    found = measures.attainment(windows, before, objective)
-    share = _measure("SLO attainment", found, objective, objective.confidence) if found is not None else None
+    found = measures.attainment(windows, before.windows, objective)
+    share = _measure("SLO attainment", found, objective, objective.confidence, before.own) if found else None
     if share is None:
         return goodput, "no request waits, so goodput is what arrives, and latency decides"
     if all(m is not None and m > _ALWAYS_MET for m in met):
@@ -323,19 +400,18 @@ def _primary(
 
 
 def _measure(
-    name: str, series: Series | None, objective: Objective, confidence: float, *, as_ratio: bool = True
+    name: str, series: Series | None, objective: Objective, confidence: float, own: bool, *, as_ratio: bool = True
 ) -> _Measure | None:
     """The mean of a series with its interval, as log ratio; None where too few windows are known."""
     if series is None or len(series.values) < MIN_WINDOWS:
         return None
     equal = series.equal()
-    looked = always_valid(series.values, confidence, equal) if objective.always_valid else None
-    seen, found = looked or mean_interval(series.values, confidence), noise(series.values, equal)
+    seen, found = always_valid(series.values, confidence, equal), noise(series.values, equal)
     if seen is None or found is None:
         return None
     seen = seen.widened(_EDGE_Z * series.edge_sd)
     usual = Variation(objective.start_variation_percent / 100, objective.pod_variation_percent / 100)
-    pod = bias(series.before, series.controls, found, usual, objective.confidence)
+    pod = bias(series.before, series.controls, found, usual, objective.confidence, own=own)
     corrected = pod.corrected(seen)
     if as_ratio:
         seen, corrected = _as_log_ratio(seen), _as_log_ratio(corrected)
@@ -395,6 +471,11 @@ def _per_pod(value: float | None, pods: int) -> float | None:
 
 def _quantile(histogram: Histogram | None, q: float) -> float | None:
     return None if histogram is None else histogram.quantile(q)
+
+
+def _interval(log_ratio: Interval) -> str:
+    mean, low, high = (_percent(math.expm1(x)) for x in (log_ratio.mean, log_ratio.low, log_ratio.high))
+    return f"{mean} ({low} to {high})"
 
 
 def _percent(share: float) -> str:
