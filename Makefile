@@ -39,11 +39,20 @@ lint: venv ## ruff, mypy --strict, import-linter
 	@$(BIN)/ruff check -q . && $(BIN)/ruff format -q --check . && $(BIN)/mypy && $(BIN)/lint-imports --no-cache >/dev/null || { $(BIN)/lint-imports --no-cache; exit 1; }
 
 ##@ Docs and release
-.PHONY: docs docs-serve
+.PHONY: docs docs-serve dist sbom
 docs: venv ## the site of docs/ in build/site; fails on a broken link
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q
 docs-serve: venv ## the same, on http://127.0.0.1:8000, anew on each change
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve -q
+
+dist: venv ## wheel and source package in dist/python, the chart in dist/; what the release workflow publishes
+	@rm -rf dist/python dist/*.tgz && $(BIN)/python -m hatchling build -t sdist -t wheel -d dist/python >/dev/null
+	@helm=$$(PATH="$$PATH:$(CACHE)/cluster/bin" command -v helm) || { echo "helm is missing: install Helm, or run make cluster-build" >&2; exit 1; }; \
+	  $$helm package charts/trimtab -d dist >/dev/null && ls dist dist/python
+sbom: venv ## what the image's packages are, with versions and licences: dist/sbom.cdx.json (CycloneDX)
+	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && $(PYTHON) -m venv "$$dir" && mkdir -p dist \
+	  && "$$dir/bin/pip" --disable-pip-version-check install -q -c constraints.txt '.[operator,postgres]' \
+	  && $(BIN)/cyclonedx-py environment "$$dir/bin/python" --pyproject pyproject.toml --of JSON -o dist/sbom.cdx.json && echo dist/sbom.cdx.json
 
 ##@ The cluster (one real node, in namespaces of its own)
 .PHONY: cluster-build cluster-up cluster-down
