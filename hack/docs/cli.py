@@ -1,4 +1,4 @@
-"""Writes docs/cli.md: what `trimtab COMMAND --help` says, for every command. `python hack/docs/cli.py`; a test compares."""
+"""Writes docs/cli.md: what `trimtab COMMAND --help` says. Run `python hack/docs/cli.py`; a test compares."""
 
 from __future__ import annotations
 
