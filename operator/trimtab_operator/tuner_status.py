@@ -10,8 +10,9 @@ from typing import Any
 
 from trimtab.diagnose.finding import Finding
 from trimtab.errors import SpecError
+from trimtab.plan.block import Block
 from trimtab.plan.middleware import Decision
-from trimtab.plan.preconditions import Block, FleetView, restarts_within_day
+from trimtab.plan.preconditions import FleetView, restarts_within_day
 from trimtab.plan.record import TrialRecord
 from trimtab.plan.spec import TunerSpec
 from trimtab.plan.summary import TunerPhase, tally, tuner_phase

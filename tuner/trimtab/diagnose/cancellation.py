@@ -46,6 +46,16 @@ def dominates(case: Case) -> Finding | None:
     )  # fmt: skip
 
 
+def answers_slow(finding: Finding) -> bool:
+    """Whether the answers are slower than people wait: then they may leave for what a setting can mend."""
+    tpot, ttft = (finding.evidence.get(n) for n in ("tpot_mean_seconds", "ttft_p50_seconds"))
+    return _slow(tpot, ttft)
+
+
+def _slow(tpot: float | None, ttft: float | None) -> bool:
+    return (tpot or 0.0) > _SLOW_TPOT_SECONDS or (ttft or 0.0) > _SLOW_TTFT_SECONDS
+
+
 def timeout(case: Case) -> float | None:
     """The round age at which requests end, where there is one."""
     for name in ("e2e_p99_seconds", "ttft_p99_seconds", "e2e_p50_seconds"):
@@ -67,7 +77,7 @@ def _reasons(case: Case) -> tuple[list[str], list[str]]:
     tpot, ttft = case.now("tpot_mean_seconds") or case.now("tpot_p50_seconds"), case.now("ttft_p50_seconds")
     rises = (case.change("abort_rate") or 0.0) >= 1.3
     slower = max(case.change("tpot_mean_seconds") or 0.0, case.change("ttft_p50_seconds") or 0.0) >= 1.3
-    if (tpot or 0.0) > _SLOW_TPOT_SECONDS or (ttft or 0.0) > _SLOW_TTFT_SECONDS or (rises and slower):
+    if _slow(tpot, ttft) or (rises and slower):
         why.append("answers are slow, so clients leave")
         advice.append("Take load off (fewer admitted, more replicas): people leave because answers are slow.")
     offered, served = case.change("requests_per_second"), case.change("generation_tokens_per_second")

@@ -1,7 +1,6 @@
 """What must hold before a trial may start: a table from reason to a small pure check.
 
 Messages hold no countdowns: they land in a condition, and a text that changes on every tick is a write on every tick.
-A block is *hard* when only a person (or another system) can lift it, *soft* when waiting is enough.
 """
 
 from __future__ import annotations
@@ -13,19 +12,14 @@ from typing import Final
 from trimtab.diagnose.finding import Finding, stops_tuning
 from trimtab.engine.settings import Configuration
 from trimtab.observe.observation import Histogram, Observation
-from trimtab.plan.record import Phase, TrialKind, TrialRecord
+from trimtab.plan import around as surroundings
+from trimtab.plan.around import Around
+from trimtab.plan.block import Block
+from trimtab.plan.budgets import DAY_SECONDS
+from trimtab.plan.power import about, seconds_to_see, traffic_of
+from trimtab.plan.record import NO_ROOM, Phase, TrialKind, TrialRecord
 from trimtab.plan.spec import TunerSpec
-
-DAY_SECONDS: Final = 86_400.0
-
-
-@dataclass(frozen=True)
-class Block:
-    """Why no trial starts. `reason` is stable CamelCase."""
-
-    reason: str
-    message: str
-    hard: bool = False
+from trimtab.plan.way import Way, way
 
 
 @dataclass(frozen=True)
@@ -53,6 +47,8 @@ class FleetView:
     lengths: Histogram | None = None
     #: vLLM's version by the pod template or by the engine itself
     engine_version: str | None = None
+    #: what a pod that ends would lose requests by, and what to do; "" where nothing, or where nobody wants to know
+    drain_problem: str = ""
 
 
 @dataclass(frozen=True)
@@ -69,6 +65,8 @@ class Ground:
     search_exhausted: bool = False
     #: of the trial that would begin
     kind: TrialKind = TrialKind.TUNE
+    #: on a cluster: what else acts on the target; None for `trimtab tune`
+    around: Around | None = None
 
 
 def _target(g: Ground) -> Block | None:
@@ -117,13 +115,19 @@ def _reverted(g: Ground) -> Block | None:
 
 
 def _replicas(g: Ground) -> Block | None:
-    more = g.spec.rollout.max_surge == 1 and g.kind is not TrialKind.POLICY  # a policy makes no pod
-    if g.fleet.replicas >= 2 or (g.fleet.replicas == 1 and more):
+    found = _way(g)
+    return found if isinstance(found, Block) else None
+
+
+def _way(g: Ground) -> Way | Block:
+    return way(g.spec.rollout, g.fleet.replicas, g.kind, g.recent, g.now)
+
+
+def _drain(g: Ground) -> Block | None:
+    """Only where pods would be restarted, and not before the trial that mends it."""
+    if not g.fleet.drain_problem or g.kind in (TrialKind.POLICY, TrialKind.DRAIN):
         return None
-    if g.fleet.replicas == 0:
-        return Block("ScaledToZero", "the target has no replicas")
-    text = "a canary needs a control: run 2 replicas, or set spec.rollout.maxSurge: 1 where one more pod fits"
-    return Block("TooFewReplicas", text, hard=True)
+    return Block("DrainUnsafe", g.fleet.drain_problem, hard=True)
 
 
 def _health(g: Ground) -> Block | None:
@@ -142,9 +146,25 @@ def _traffic(g: Ground) -> Block | None:
     rate = g.fleet.observation.arrivals_per_second if g.fleet.observation else None
     if rate is None:
         return Block("NoData", "the request rate is not known yet")
-    return (
-        None if rate >= need else Block("TooLittleTraffic", f"less than {need:g} requests/s: too little for a verdict")
+    if rate < need:
+        return Block("TooLittleTraffic", f"less than {need:g} requests/s: too little for a verdict")
+    return _evidence_in_time(g)
+
+
+def _evidence_in_time(g: Ground) -> Block | None:
+    """Whether a gain of the size asked for would show within the time a trial has; an install needs no gain."""
+    traffic = traffic_of(g.fleet.observation, g.fleet.replicas)
+    if g.around is None or g.kind is TrialKind.INSTALL or traffic is None:
+        return None
+    seek, most = g.spec.preconditions.visible_gain_percent, g.spec.rollout.max_measurement_seconds
+    seconds = seconds_to_see(seek / 100, traffic, control_pods=g.fleet.replicas - 1)
+    if seconds <= most:
+        return None
+    text = (
+        f"at this traffic a gain of {seek:g}% takes {about(seconds)} to show, a trial may measure for {most:.0f} s: "
+        "wait for more traffic, or raise spec.rollout.maxMeasurementSeconds or spec.preconditions.visibleGainPercent"
     )
+    return Block("TooLittleTraffic", text)
 
 
 def _broken(g: Ground) -> Block | None:
@@ -156,7 +176,7 @@ def _broken(g: Ground) -> Block | None:
 def _converged(g: Ground) -> Block | None:
     if g.search_exhausted:
         return Block("Converged", "every configuration in the search space that is worth a restart was tried")
-    ended = [t for t in g.history if t.phase in (Phase.PROMOTED, Phase.ROLLED_BACK)]
+    ended = [t for t in g.history if t.phase in (Phase.PROMOTED, Phase.ROLLED_BACK) and not _had_no_room(t)]
     if len(ended) >= g.spec.search.max_trials:
         return Block("Converged", f"all {g.spec.search.max_trials} trials of spec.search.maxTrials are done")
     tail = 0
@@ -169,6 +189,10 @@ def _converged(g: Ground) -> Block | None:
     return None
 
 
+def _had_no_room(trial: TrialRecord) -> bool:
+    return trial.verdict is not None and trial.verdict.reason == NO_ROOM
+
+
 def _window(g: Ground) -> Block | None:
     return None if g.spec.window_open(g.now) else Block("WindowClosed", "outside spec.rollout.windows")
 
@@ -177,7 +201,8 @@ def _budget(g: Ground) -> Block | None:
     if g.kind is TrialKind.POLICY:
         return None  # restarts nothing
     spent, limit = restarts_within_day(g.recent, g.now), g.spec.rollout.max_restarts_per_day
-    need = g.fleet.replicas + 1  # taking a promotion back costs more; safety has no budget
+    found = _way(g)
+    need = found.restarts if isinstance(found, Way) else 0  # taking a promotion back costs more; safety has no budget
     if need > limit:
         text = f"a trial may restart {need} pods, spec.rollout.maxRestartsPerDay allows {limit}: raise it"
         return Block("RestartBudgetTooSmall", text, hard=True)
@@ -189,15 +214,21 @@ def _budget(g: Ground) -> Block | None:
 
 
 def _cooldown(g: Ground) -> Block | None:
-    last = max((t.finished_at or 0.0 for t in g.recent), default=0.0)
-    left = last + g.spec.rollout.cooldown_seconds - g.now
-    return Block("CoolingDown", f"pausing {g.spec.rollout.cooldown_seconds:.0f} s between trials") if left > 0 else None
+    last = max(g.recent, key=lambda t: t.finished_at or 0.0, default=None)
+    if last is None or last.finished_at is None:
+        return None
+    pause = g.spec.rollout.cooldown_after(rolled_back=last.phase is Phase.ROLLED_BACK)
+    if last.finished_at + pause <= g.now:
+        return None
+    why = "after a rollback" if last.phase is Phase.ROLLED_BACK else "between trials"
+    return Block("CoolingDown", f"pausing {pause:.0f} s {why}")
 
 
 #: in this order; the first that blocks is shown
 CHECKS: Final[tuple[Callable[[Ground], Block | None], ...]] = (
-    _target, _engine, _metrics, _owner, _permitted, _reverted, _replicas, _converged,
-    _health, _broken, _traffic, _window, _budget, _cooldown,
+    surroundings.braked, _target, _engine, _metrics, _owner, _permitted, surroundings.rivalled, _reverted, _replicas, _drain,
+    _converged, surroundings.resized, _health, _broken, surroundings.beyond_settings, _traffic, _window,
+    surroundings.undisrupted, _budget, _cooldown,
 )  # fmt: skip
 
 

@@ -17,8 +17,8 @@ from trimtab.plan.record import NO_ROOM, TargetView, TrialRecord
 NO_ROOM_SECONDS: Final = 15.0
 #: without any pod: refused by quota or admission, or a controller that is slow
 NO_POD_SECONDS: Final = 30.0
-#: how long a target counts as full after one more pod did not fit
-FULL_SECONDS: Final = 3600.0
+#: how long a target counts as full after one more pod did not fit: each try may make an autoscaler buy a node
+FULL_SECONDS: Final = 6 * 3600.0
 #: what vLLM says where another process holds the device's memory (vllm/v1/worker/utils.py), beside plain OOM
 _DEVICE_HELD: Final = "free memory on device"
 

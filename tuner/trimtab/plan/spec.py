@@ -14,10 +14,13 @@ from pydantic.alias_generators import to_camel
 from trimtab.engine.constraints import check_configuration
 from trimtab.engine.settings import Configuration
 from trimtab.errors import InputError, SpecError
+from trimtab.judge.objective import POD_VARIATION_PERCENT, SCORE_LATENCY_WEIGHT, START_VARIATION_PERCENT
 from trimtab.plan.fields import IntegerRange, SpecModel
 from trimtab.plan.token_policy import TokenPolicy
 
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
+#: a name of a Kubernetes object
+NAME: Final = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 Weekday = Literal["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"]
 
 
@@ -71,10 +74,37 @@ class Slo(SpecModel):
     tpot_seconds: Seconds | None = None
 
 
+class Weights(SpecModel):
+    """What a lower mean latency is worth in the search's score, beside goodput: a log ratio times its weight."""
+
+    ttft: Annotated[float, Field(ge=0, le=10)] = SCORE_LATENCY_WEIGHT
+    tpot: Annotated[float, Field(ge=0, le=10)] = SCORE_LATENCY_WEIGHT
+
+
+class HardLimits(SpecModel):
+    """What the canary must not do, whatever it gains and whatever the control does. Absent: no limit."""
+
+    ttft_p99_seconds: Seconds | None = None
+    error_percent: Annotated[float, Field(ge=0, le=100)] | None = None
+    #: of finished requests, those that ended at their token limit
+    truncated_percent: Annotated[float, Field(ge=0, le=100)] | None = None
+
+
+class Variation(SpecModel):
+    """How far pods with equal settings lie apart, in percent of speed (standard deviation), where it was not measured:
+    one start and the next of one pod, and one pod and another for good."""
+
+    start_percent: Annotated[float, Field(ge=0, le=100)] = START_VARIATION_PERCENT
+    pod_percent: Annotated[float, Field(ge=0, le=100)] = POD_VARIATION_PERCENT
+
+
 class Objective(SpecModel):
     """goodput: useful tokens/s per pod of requests that met the SLO."""
 
     slo: Slo = Slo()
+    weights: Weights = Weights()
+    limits: HardLimits = HardLimits()
+    variation: Variation = Variation()
     #: a gain below this is not worth a rollout
     min_gain_percent: Annotated[float, Field(ge=0, le=100)] = 3.0
     #: p99 of TTFT and TPOT may be worse than control by at most this
@@ -157,10 +187,16 @@ class Rollout(SpecModel):
     #: what happens where a pod that ends would lose requests
     drain: Literal["Check", "Add", "Ignore"] = "Check"
     warmup_seconds: Annotated[float, Field(ge=0, le=86_400)] = 120.0
+    #: a canary whose cache or latency still moves is warmed up at most this long; absent: 3 x warmupSeconds
+    max_warmup_seconds: Annotated[float, Field(ge=0, le=86_400)] | None = None
+    #: the pods are compared with each other for this long before the trial, after warmupSeconds without a change;
+    #: absent: 0.4 x measurementSeconds
+    baseline_seconds: Annotated[float, Field(ge=0, le=86_400)] | None = None
+    #: a tenth of it is one window; the first look is after five
     measurement_seconds: Seconds = 300.0
-    #: a Better verdict must be seen again over this long before promotion
+    #: a Better verdict must be seen again over this long, on new data, before promotion
     confirmation_seconds: Annotated[float, Field(ge=0, le=86_400)] = 150.0
-    #: an unclear verdict extends the measurement up to this long
+    #: a measurement without a clear verdict ends after this long
     max_measurement_seconds: Seconds = 900.0
     #: guardrails watch the promoted fleet for this long
     verification_seconds: Annotated[float, Field(ge=0, le=86_400)] = 120.0
@@ -185,6 +221,8 @@ class Rollout(SpecModel):
     def _times(self) -> Self:
         if self.max_measurement_seconds < self.measurement_seconds:
             raise ValueError("maxMeasurementSeconds must not be below measurementSeconds")
+        if self.max_warmup_seconds is not None and self.max_warmup_seconds < self.warmup_seconds:
+            raise ValueError("maxWarmupSeconds must not be below warmupSeconds")
         return self
 
 
@@ -214,6 +252,13 @@ class Preconditions(SpecModel):
     visible_gain_percent: Annotated[float, Field(ge=1, le=1000)] = 100.0
 
 
+class Output(SpecModel):
+    """Where a recommended change is written besides the status."""
+
+    #: a ConfigMap beside the tuner; one that is not Trimtab's own is left alone
+    config_map: Annotated[str, Field(min_length=1, max_length=253, pattern=NAME)] | None = None
+
+
 class Storage(SpecModel):
     """Where the Optuna study lives. It is memory and may be lost. Absent: a journal file in the operator's data
     volume.
@@ -233,6 +278,7 @@ class TunerSpec(SpecModel):
     rollout: Rollout = Rollout()
     guardrails: Guardrails = Guardrails()
     preconditions: Preconditions = Preconditions()
+    output: Output = Output()
     storage: Storage = Storage()
     #: finished TuningTrials kept
     trial_history_limit: Annotated[int, Field(ge=1, le=500)] = 50

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Final
 
 from trimtab.judge.verdict import Kind, Verdict
-from trimtab.plan.preconditions import Block
+from trimtab.plan.block import Block
 from trimtab.plan.record import Phase, TrialKind, TrialRecord
 from trimtab.plan.spec import TunerSpec
 

@@ -15,7 +15,8 @@ from typing import Any, Final
 from trimtab.errors import TrimtabError
 from trimtab.observe.observation import Observation
 from trimtab.observe.scrape import ScrapeSource
-from trimtab.plan.preconditions import Block, FleetView, Ground, first_block
+from trimtab.plan.block import Block
+from trimtab.plan.preconditions import FleetView, Ground, first_block
 from trimtab.plan.record import SERVING, Evidence, Phase, TargetView, TrialRecord, Wish
 from trimtab.plan.spec import TunerSpec
 from trimtab.plan.trial import advance, desired, objective
