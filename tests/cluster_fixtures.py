@@ -1,7 +1,10 @@
-"""One cluster for all tests here, a namespace of its own for each module. What the tests start they also end."""
+"""One cluster for all tests and all processes that run them, a namespace of its own for each module. What the tests
+start they also end.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -78,25 +81,47 @@ def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     elif given := os.environ.get("KUBECONFIG"):
         yield Path(given)
     else:
-        with started_cluster() as path:
+        with started_cluster(shared_folder(tmp_path_factory)) as path:
             yield path
 
 
+def shared_folder(factory: pytest.TempPathFactory) -> Path:
+    """One folder for all of pytest-xdist's processes of a run."""
+    base = factory.getbasetemp()
+    return base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base
+
+
 @contextmanager
-def started_cluster() -> Iterator[Path]:
-    """hack/cluster/up.sh; down.sh afterwards unless it ran before."""
+def turn(folder: Path, name: str) -> Iterator[Path]:
+    """Only one process at a time is inside; yields a file for what they tell each other, empty at first."""
+    path = folder / name
+    with path.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield path
+
+
+@contextmanager
+def started_cluster(folder: Path) -> Iterator[Path]:
+    """hack/cluster/up.sh; down.sh after the last process that uses it, unless it ran before."""
     if not (cluster_bin() / "kube-apiserver").exists():
         pytest.skip("no cluster: run hack/cluster/build.sh (once, minutes), or set KUBECONFIG or DEMO_CONTEXT")
     scripts = ROOT / "hack" / "cluster"
-    up = subprocess.run([str(scripts / "up.sh")], capture_output=True, text=True, timeout=280, check=False)
-    if up.returncode != 0:
-        pytest.fail(f"hack/cluster/up.sh failed:\n{up.stdout}{up.stderr}", pytrace=False)
+    with turn(folder, "cluster-users") as users:
+        up = subprocess.run([str(scripts / "up.sh")], capture_output=True, text=True, timeout=280, check=False)
+        if up.returncode != 0:
+            pytest.fail(f"hack/cluster/up.sh failed:\n{up.stdout}{up.stderr}", pytrace=False)
+        # the first line says who brought it up: a cluster that was there before stays
+        known = users.read_text() or ("found\n" if "already up" in up.stdout else "ours\n")
+        users.write_text(f"{known}{os.getpid()}\n")
     try:
         (line,) = [text for text in up.stdout.splitlines() if text.startswith("export KUBECONFIG=")]
         yield Path(line.removeprefix("export KUBECONFIG=").split(" ")[0])
     finally:
-        if "already up" not in up.stdout:
-            subprocess.run([str(scripts / "down.sh")], capture_output=True, timeout=120, check=False)
+        with turn(folder, "cluster-users") as users:
+            first, *left = [line for line in users.read_text().splitlines() if line != str(os.getpid())]
+            users.write_text("\n".join([first, *left, ""]) if left else "")
+            if first == "ours" and not left:
+                subprocess.run([str(scripts / "down.sh")], capture_output=True, timeout=120, check=False)
 
 
 @pytest.fixture(scope="session")
@@ -170,11 +195,12 @@ def helm(kubeconfig: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable
 
 
 @pytest.fixture(scope="session")
-def prometheus(cluster: Kubectl, kubeconfig: Path) -> str:
+def prometheus(cluster: Kubectl, kubeconfig: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A real Prometheus in the cluster; its ClusterIP address as a URL, which is also reached from this machine."""
     script = ROOT / "hack" / "cluster" / "prometheus.sh"
     env = {**os.environ, "KUBECONFIG": str(kubeconfig)}
-    done = subprocess.run([str(script)], capture_output=True, text=True, timeout=180, env=env, check=False)
+    with turn(shared_folder(tmp_path_factory), "prometheus"):
+        done = subprocess.run([str(script)], capture_output=True, text=True, timeout=180, env=env, check=False)
     assert done.returncode == 0, done.stderr
     ip = cluster.at("monitoring")("get", "service", "prometheus", "-o", "jsonpath={.spec.clusterIP}")
     return f"http://{ip}:9090"

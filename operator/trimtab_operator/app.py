@@ -13,7 +13,7 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -30,7 +30,7 @@ from trimtab_operator.lease import Lease
 from trimtab_operator.loop import Loop
 from trimtab_operator.middleware import Delivery
 from trimtab_operator.profiles import Profiles
-from trimtab_operator.reconcile import Reconciler
+from trimtab_operator.reconcile import FINALIZER, Reconciler
 from trimtab_operator.recorder import Recorder
 from trimtab_operator.records import TUNER_LABEL
 from trimtab_operator.sources import Sources
@@ -39,6 +39,8 @@ from trimtab_operator.telemetry import Telemetry
 _log = logging.getLogger(__name__)
 #: the loop beats ten times a second; this long without a beat means that it hangs
 _STALE_SECONDS: Final = 60.0
+#: a stop waits so long for passes under way; the chart's grace period is the kubelet's default of 30 s
+_STOP_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,7 @@ def build(options: Options) -> tuple[Loop, Telemetry]:
     telemetry = Telemetry()
     lease = Lease(cluster, options.lease_namespace, identity, time.time)
     cluster.fence = lambda: lease.held
+    cluster.told = lambda method, resource: telemetry.api_requests.labels(method, resource).inc()
     scopes: list[str | None] = [*options.namespaces] or [None]
 
     def tuners() -> list[tuple[str, str]]:
@@ -96,6 +99,7 @@ def registry(loop: Loop, telemetry: Telemetry, options: Options) -> kopf.Operato
     handlers = kopf.OperatorRegistry()
     tasks: list[asyncio.Task[None]] = []
     runners: list[web.AppRunner] = []
+    asked_before: dict[tuple[str, str], int] = {}
 
     @kopf.on.login(registry=handlers)
     def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
@@ -110,6 +114,7 @@ def registry(loop: Loop, telemetry: Telemetry, options: Options) -> kopf.Operato
 
     @kopf.on.cleanup(registry=handlers)
     async def stop(**_: Any) -> None:
+        await loop.drain(_STOP_SECONDS)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -118,9 +123,16 @@ def registry(loop: Loop, telemetry: Telemetry, options: Options) -> kopf.Operato
             await runner.cleanup()
 
     @kopf.on.event(GROUP, VERSION, "vllmtuners", registry=handlers)
-    async def tuner_event(namespace: str | None, name: str | None, **_: Any) -> None:
+    async def tuner_event(namespace: str | None, name: str | None, meta: kopf.Meta, type: str | None, **_: Any) -> None:
         telemetry.last_event.labels("VLLMTuner").set_to_current_time()
-        loop.poke(namespace or "", name or "")
+        key, asked = (namespace or "", name or ""), wishes_of(meta)
+        if type == "DELETED":
+            asked_before.pop(key, None)
+        elif asked_before.get(key) == asked:  # our own status writes would make each look two
+            return
+        else:
+            asked_before[key] = asked
+        loop.poke(*key, urgent=FINALIZER in (meta.get("finalizers") or ()))
 
     @kopf.on.event(GROUP, VERSION, "tuningtrials", registry=handlers)
     async def trial_event(namespace: str | None, labels: kopf.Labels, type: str | None, **_: Any) -> None:
@@ -132,6 +144,12 @@ def registry(loop: Loop, telemetry: Telemetry, options: Options) -> kopf.Operato
             loop.poke(namespace or "", tuner)
 
     return handlers
+
+
+def wishes_of(meta: Mapping[str, Any]) -> int:
+    """What a person can change about an object, as one number: spec (by its generation), annotations, deletion."""
+    notes = sorted((meta.get("annotations") or {}).items())
+    return hash((meta.get("uid"), meta.get("generation"), meta.get("deletionTimestamp"), tuple(notes)))
 
 
 def _configure(settings: kopf.OperatorSettings) -> None:

@@ -39,7 +39,7 @@ KINDS: Final[Mapping[str, tuple[str, str]]] = {
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 #: annotation of our CRDs; raised with each change of the schema that the operator needs
 CRD_VERSION_ANNOTATION: Final = "trimtab.dev/crd-version"
-CRD_VERSION: Final = "2"
+CRD_VERSION: Final = "3"
 CRDS: Final = ("vllmtuners.trimtab.dev", "tuningtrials.trimtab.dev")
 #: names the operator's writes in managedFields
 FIELD_MANAGER: Final = "trimtab"
@@ -57,6 +57,8 @@ class Cluster:
         self._api, self._timeout = api, timeout_seconds
         #: asked before each write; the operator puts its lease here, so a process that lost it writes nothing more
         self.fence: Callable[[], bool] = lambda: True
+        #: told of each request before it is sent: method and resource, such as PUT and vllmtuners/status
+        self.told: Callable[[str, str], None] = lambda _method, _resource: None
 
     @classmethod
     def connect(cls, timeout_seconds: float = 15.0) -> Cluster:
@@ -210,6 +212,7 @@ class Cluster:
     ) -> bytes:
         if method != "GET" and path != _REVIEWS and "/leases" not in path and not self.fence():
             raise ClusterUnavailable(f"{method} {path}: not sent, this process does not hold the lease")
+        self.told(method, resource_of(path))
         resource = path + (f"?{urlencode(query)}" if query else "")
         headers = {"Accept": "application/json", **({"Content-Type": content} if body is not None else {})}
         try:
@@ -224,6 +227,15 @@ class Cluster:
         if 200 <= status < 300:
             return bytes(text)
         raise _failure(status, f"{method} {path}", bytes(text))
+
+
+def resource_of(path: str) -> str:
+    """The plural of a request's path with its subresource, as rules of RBAC name it: `pods/log`, `deployments`."""
+    parts = path.strip("/").split("/")
+    rest = parts[2:] if parts[0] == "api" else parts[3:]
+    if rest[:1] == ["namespaces"] and len(rest) > 2:
+        rest = rest[2:]
+    return "/".join([rest[0], *rest[2:3]])
 
 
 def _failure(status: int, what: str, text: bytes) -> Exception:

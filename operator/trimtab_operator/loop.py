@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -23,6 +24,11 @@ _log = logging.getLogger(__name__)
 _PARALLEL: Final = 8
 _UNEXPECTED_RETRY_SECONDS: Final = 15.0
 _RESYNC_SECONDS: Final = 60.0
+#: a pass that asks for the next one sooner than this has a trial in flight or a policy on its way: it is never put off
+_URGENT_SECONDS: Final = 5.0
+#: all other looks together, per second: with more tuners each is looked at less often (500: every 100 s), so that
+#: calls, CPU and memory stay bounded and trials are not kept waiting. docs/faults.md has the measurement
+_IDLE_LOOKS_PER_SECOND: Final = 5.0
 
 
 @dataclass
@@ -38,67 +44,101 @@ class Loop:
     due: dict[Key, float] = field(default_factory=dict)
     running: set[Key] = field(default_factory=set)
     poked: set[Key] = field(default_factory=set)
+    #: those that go first: a trial is in flight
+    urgent: set[Key] = field(default_factory=set)
     beat: float = 0.0
+    stopping: bool = False
 
-    def poke(self, namespace: str, name: str) -> None:
-        """Something about this tuner changed: look soon."""
+    def poke(self, namespace: str, name: str, *, urgent: bool = False) -> None:
+        """Something about this tuner changed: look soon. urgent: before others."""
         key = (namespace, name)
         self.due[key] = self.monotonic()
+        if urgent:
+            self.urgent.add(key)
         if key in self.running:
             self.poked.add(key)
 
     async def run(self) -> None:
         """Until cancelled. Also keeps the lease; without it nothing is reconciled."""
-        slots = asyncio.Semaphore(_PARALLEL)
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._keep_lease())
-            tasks.create_task(self._resync())
-            while True:
-                now = self.monotonic()
-                self.beat = now
-                if self.lease.held:
-                    for key in [k for k, at in self.due.items() if at <= now and k not in self.running]:
-                        self.running.add(key)
-                        tasks.create_task(self._pass(key, slots))
-                await asyncio.sleep(0.1)
+        # threads of its own for the lease: passes that wait for a slow API server must not keep it from being renewed
+        passes, upkeep = ThreadPoolExecutor(_PARALLEL, "pass"), ThreadPoolExecutor(2, "upkeep")
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._keep_lease(upkeep))
+                tasks.create_task(self._resync(upkeep))
+                while True:
+                    now = self.monotonic()
+                    self.beat = now
+                    if self.lease.held and not self.stopping:
+                        for key in self._next(now):
+                            self.running.add(key)
+                            tasks.create_task(self._pass(key, passes))
+                    await asyncio.sleep(0.1)
+        finally:
+            for pool in (passes, upkeep):
+                pool.shutdown(wait=False, cancel_futures=True)
 
-    async def _resync(self) -> None:
+    async def drain(self, seconds: float) -> None:
+        """Begin no more passes and wait for those under way, so that a stop cuts none in two; at most so long."""
+        self.stopping = True
+        end = self.monotonic() + seconds
+        while self.running and self.monotonic() < end:  # noqa: ASYNC110 - plain data, changed by tasks of this loop
+            await asyncio.sleep(0.05)
+
+    def _next(self, now: float) -> list[Key]:
+        """What to begin now: as many as there are free threads, urgent ones first, then those due the longest."""
+        ready = [k for k, at in self.due.items() if at <= now and k not in self.running]
+        ready.sort(key=lambda k: (k not in self.urgent, self.due[k]))
+        return ready[: max(0, _PARALLEL - len(self.running))]
+
+    async def _resync(self, pool: ThreadPoolExecutor) -> None:
         while True:
             try:
-                for key in await asyncio.to_thread(self.tuners):
+                for key in await asyncio.get_running_loop().run_in_executor(pool, self.tuners):
                     self.due.setdefault(key, self.monotonic())
+                self.telemetry.tuners.set(len(self.due))
             except TrimtabError as error:
                 _log.warning("resync: %s", error)
             await asyncio.sleep(_RESYNC_SECONDS)
 
-    async def _keep_lease(self) -> None:
+    async def _keep_lease(self, pool: ThreadPoolExecutor) -> None:
         while True:
-            held = await asyncio.to_thread(self.lease.try_hold)
+            held = await asyncio.get_running_loop().run_in_executor(pool, self.lease.try_hold)
             self.telemetry.leader.set(1 if held else 0)
             await asyncio.sleep(self.lease.renew_seconds if held else 1.0)
 
-    async def _pass(self, key: Key, slots: asyncio.Semaphore) -> None:
+    async def _pass(self, key: Key, pool: ThreadPoolExecutor) -> None:
         """One pass; every error ends here, becomes a log line and a delay."""
         delay: float | None = _UNEXPECTED_RETRY_SECONDS
-        async with slots:
-            try:
-                with self.telemetry.reconcile_seconds.time():
-                    delay = await asyncio.to_thread(self.reconcile, *key)
-            except TargetConflict as error:
-                delay = error.retry_seconds
-                _log.debug("%s/%s: %s", *key, error)
-            except TrimtabError as error:
-                delay = error.retry_seconds if error.retry_seconds is not None else 60.0
-                self.telemetry.errors.labels(error.reason).inc()
-                _log.warning("%s/%s: %s: %s %s Again in %.0f s.", *key, error.reason, error, error.hint, delay)
-            except Exception:  # noqa: BLE001 - a bug must not stop the other tuners' safety; it is logged and counted
-                self.telemetry.errors.labels("Unexpected").inc()
-                _log.exception("%s/%s: unexpected error; again in %.0f s", *key, _UNEXPECTED_RETRY_SECONDS)
+        try:
+            delay = await asyncio.get_running_loop().run_in_executor(pool, self._timed, key)
+        except TargetConflict as error:
+            delay = error.retry_seconds
+            _log.debug("%s/%s: %s", *key, error)
+        except TrimtabError as error:
+            delay = error.retry_seconds if error.retry_seconds is not None else 60.0
+            self.telemetry.errors.labels(error.reason).inc()
+            _log.warning("%s/%s: %s: %s %s Again in %.0f s.", *key, error.reason, error, error.hint, delay)
+        except Exception:  # noqa: BLE001 - a bug must not stop the other tuners' safety; it is logged and counted
+            self.telemetry.errors.labels("Unexpected").inc()
+            _log.exception("%s/%s: unexpected error; again in %.0f s", *key, _UNEXPECTED_RETRY_SECONDS)
+        self._settle(key, delay)
+
+    def _timed(self, key: Key) -> float | None:
+        with self.telemetry.reconcile_seconds.time():
+            return self.reconcile(*key)
+
+    def _settle(self, key: Key, delay: float | None) -> None:
+        """When the tuner is due again."""
         self.running.discard(key)
+        self.urgent.discard(key)
         if key in self.poked:
             self.poked.discard(key)
             self.due[key] = self.monotonic()
         elif delay is None:
             self.due.pop(key, None)
-        else:
+        elif delay < _URGENT_SECONDS:
+            self.urgent.add(key)
             self.due[key] = self.monotonic() + delay
+        else:
+            self.due[key] = self.monotonic() + max(delay, len(self.due) / _IDLE_LOOKS_PER_SECOND)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+#: seconds; half a second is long for a pass, and a pass that waits for an API server's time limit is 15
+_BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 30.0)
 
 
 class Telemetry:
@@ -11,8 +16,15 @@ class Telemetry:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.reconcile_seconds = Histogram(
-            "trimtab_reconcile_seconds", "Seconds of one reconcile of one VLLMTuner", registry=self.registry
+            "trimtab_reconcile_seconds",
+            "Seconds of one reconcile of one VLLMTuner",
+            registry=self.registry,
+            buckets=_BUCKETS,
         )
+        self.api_requests = Counter(
+            "trimtab_api_requests", "Requests to the API server", ["method", "resource"], registry=self.registry
+        )
+        self.tuners = Gauge("trimtab_tuners", "VLLMTuners that this process looks after", registry=self.registry)
         self.errors = Counter(
             "trimtab_reconcile_errors", "Reconciles that ended with an error", ["reason"], registry=self.registry
         )

@@ -1,11 +1,13 @@
 """The operator in its pod, installed by the chart, on a real API server, Deployment controller, kubelet and Prometheus.
 
-Each scenario has a namespace of its own. Their targets start together; load and tuner come when a test begins.
+Each scenario has a namespace of its own and begins when a test asks for it. Each process of pytest-xdist has an
+operator of its own, for the namespaces of its scenarios (conftest.py says which process gets which).
 """
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import threading
 import time
@@ -40,30 +42,42 @@ def search(*candidates: Json, trials: int = 1) -> Json:
 
 
 @pytest.fixture(scope="module")
-def operator(cluster: Any, crds: None, helm: Callable[..., Any], new_namespace: Callable[..., str]) -> Iterator[str]:
-    """The chart's operator watching the whole cluster; uninstalled at the end."""
+def homes(new_namespace: Callable[..., str]) -> dict[str, str]:
+    """A namespace for each scenario."""
+    return {name: new_namespace() for name in SCENARIOS}
+
+
+@pytest.fixture(scope="module")
+def operator(
+    cluster: Any, crds: None, helm: Callable[..., Any], new_namespace: Callable[..., str], homes: dict[str, str]
+) -> Iterator[str]:
+    """The chart's operator for the scenarios' namespaces; uninstalled at the end."""
     namespace = new_namespace(**{"pod-security.kubernetes.io/enforce": "restricted"})
     image = "image.repository=localhost/trimtab,image.tag=dev,image.pullPolicy=Never"
-    arguments = ("--set", image, "--set", "rbac.mode=Apply,crds.install=false,log.format=text")
+    values = f"rbac.mode=Apply,crds.install=false,log.format=text,watchNamespaces={{{','.join(homes.values())}}}"
+    arguments = ("--set", image, "--set", values)
     helm("install", "op", str(ROOT / "charts" / "trimtab"), "-n", namespace, *arguments, "--wait", "--timeout=90s")
     yield namespace
     log = cluster.at(namespace)("logs", "deployment/op-trimtab", "--tail=2000")
     (ROOT / "build").mkdir(exist_ok=True)
-    (ROOT / "build" / "operator.log").write_text(log)
+    (ROOT / "build" / f"operator-{os.environ.get('PYTEST_XDIST_WORKER', 'main')}.log").write_text(log)
     helm("uninstall", "op", "-n", namespace, "--wait", "--timeout=200s", timeout=240)
 
 
 @dataclass
 class World:
-    """All scenarios of this module, by name; asking for one begins it."""
+    """All scenarios of this module, by name; asking for one begins it and ends the load of the one before."""
 
     scenarios: dict[str, Scenario]
-    begun: set[str] = field(default_factory=set)
+    begun: list[str] = field(default_factory=list)
 
     def __getitem__(self, name: str) -> Scenario:
         scenario = self.scenarios[name]
         if name not in self.begun:
-            self.begun.add(name)
+            for before in self.begun[-1:]:
+                self.scenarios[before].kubectl("delete", "pod", "load", "--wait=false")
+            self.begun.append(name)
+            scenario.start()
             scenario.tune()
         return scenario
 
@@ -73,44 +87,35 @@ def _tuner(mode: str = "Auto", **sections: Any) -> Json:
     return manifests.tuner(mode=mode, **settings)
 
 
+SURGE = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "100%", "maxUnavailable": 0}}
+#: what is special about each: the tuner, and what else a `Scenario` takes
+SCENARIOS: dict[str, tuple[Json, Json]] = {
+    "tuned": (_tuner(search=search(GOOD)), {"replicas": 3, "strategy": SURGE, "load": [*LOAD, "--rate=9"]}),
+    "crash": (
+        _tuner(search=search({"maxNumSeqs": 256}, trials=2)),
+        {"env": {"EMULATE_CRASH_IF": "max_num_seqs>200"}},
+    ),
+    "suspended": (_tuner(search=search(GOOD)), {}),
+    "recommend": (_tuner("Recommend", search=search()), {}),
+    "approve": (_tuner("Approve", search=search(GOOD)), {}),
+    "foreign": (_tuner(search=search(GOOD)), {}),
+    "replicas": (_tuner(search=search(GOOD)), {}),
+    "reverted": (_tuner(search=search(GOOD, {"maxNumSeqs": 24}, trials=3)), {}),
+    "direct": (
+        _tuner(
+            search=search(GOOD),
+            metrics={"prometheus": None, "direct": {"intervalSeconds": 1}},
+            rollout={**FAST, "maxSurge": 1},
+            guardrails={"windowSeconds": 20, "maxMetricsGapSeconds": 90},
+        ),
+        {"strategy": {"type": "Recreate"}, "load": [*LOAD, "--rate=9"]},  # the third pod would carry less
+    ),
+}
+
+
 @pytest.fixture(scope="module")
-def world(
-    cluster: Any,
-    prometheus: str,
-    operator: str,
-    new_namespace: Callable[..., str],
-    tmp_path_factory: pytest.TempPathFactory,
-) -> World:
-    surge = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "100%", "maxUnavailable": 0}}
-
-    def made(tuner: Json, **more: Any) -> Scenario:
-        return Scenario(cluster.at(new_namespace()), tuner, **more)
-
-    scenarios = {
-        "tuned": made(_tuner(search=search(GOOD)), replicas=3, strategy=surge, load=[*LOAD, "--rate=9"]),
-        "crash": made(
-            _tuner(search=search({"maxNumSeqs": 256}, trials=2)), env={"EMULATE_CRASH_IF": "max_num_seqs>200"}
-        ),
-        "suspended": made(_tuner(search=search(GOOD))),
-        "recommend": made(_tuner("Recommend", search=search())),
-        "approve": made(_tuner("Approve", search=search(GOOD))),
-        "foreign": made(_tuner(search=search(GOOD))),
-        "replicas": made(_tuner(search=search(GOOD))),
-        "reverted": made(_tuner(search=search(GOOD, {"maxNumSeqs": 24}, trials=3))),
-        "direct": made(
-            _tuner(
-                search=search(GOOD),
-                metrics={"prometheus": None, "direct": {"intervalSeconds": 1}},
-                rollout={**FAST, "maxSurge": 1},
-                guardrails={"windowSeconds": 20, "maxMetricsGapSeconds": 90},
-            ),
-            strategy={"type": "Recreate"},
-            load=[*LOAD, "--rate=9"],  # the third pod would carry less
-        ),
-    }
-    for s in scenarios.values():
-        s.start()
-    return World(scenarios)
+def world(cluster: Any, prometheus: str, operator: str, homes: dict[str, str]) -> World:
+    return World({name: Scenario(cluster.at(homes[name]), tuner, **more) for name, (tuner, more) in SCENARIOS.items()})
 
 
 def test_a_target_with_too_few_slots_is_tuned_while_it_serves(world: World) -> None:
