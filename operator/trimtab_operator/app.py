@@ -72,6 +72,7 @@ def build(options: Options) -> tuple[Loop, Telemetry]:
         profiles=Profiles(cluster),
     )
     telemetry = Telemetry()
+    telemetry.registry.register(reconciler.fleet)
     lease = Lease(cluster, options.lease_namespace, identity, time.time)
     cluster.fence = lambda: lease.held
     cluster.told = lambda method, resource: telemetry.api_requests.labels(method, resource).inc()

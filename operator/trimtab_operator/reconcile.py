@@ -38,6 +38,7 @@ from trimtab_operator import rollout
 from trimtab_operator.care import Care, Cared, labelled
 from trimtab_operator.cluster import Cluster
 from trimtab_operator.evidence import fleet_observation, look_at, refs, trial_evidence, with_findings
+from trimtab_operator.fleet_metrics import FleetMetrics
 from trimtab_operator.middleware import LATE_TICK, package
 from trimtab_operator.profiles import Profiles
 from trimtab_operator.recorder import Recorder
@@ -96,6 +97,8 @@ class Reconciler:
     care: Care
     profiles: Profiles
     versions: Versions = field(default_factory=Versions)
+    #: what Prometheus hears of the tuners
+    fleet: FleetMetrics = field(default_factory=FleetMetrics)
     #: (tuner's uid, search hash) whose space is used up; memory only, found out again after a restart
     exhausted: set[tuple[str, str]] = field(default_factory=set)
 
@@ -104,6 +107,7 @@ class Reconciler:
         tuner = self.cluster.get("VLLMTuner", namespace, name)
         if tuner is None:
             self.sources.forget((namespace, name))
+            self.fleet.forget(namespace, name)
             return None
         trials = self.cluster.list("TuningTrial", namespace, {TUNER_LABEL: name})
         trials.sort(key=lambda t: t["spec"]["number"])
@@ -244,6 +248,8 @@ class Reconciler:
         return seen if seen is not None else trial
 
     def _announce(self, tuner: Json, trial: Json, record: TrialRecord) -> None:
+        if record.ended:
+            self.fleet.ended(tuner["metadata"]["namespace"], tuner["metadata"]["name"], record)
         bad = record.verdict is not None and record.verdict.kind in (Kind.ERROR, Kind.WORSE)
         text = f"trial {record.name} {record.phase.value}: {record.message}"
         self.recorder.event(trial, f"Trial{record.phase.value}", record.message, warning=bad)
@@ -406,6 +412,7 @@ class Reconciler:
         shown = active if active is not None and not active.ended else None
         before = tuner.get("status") or {}
         status = tuner_status(tuner, spec, records, shown, situation, self.clock())
+        self.fleet.note(tuner["metadata"]["namespace"], tuner["metadata"]["name"], spec, status)
         if status == before:
             return
         current = self.cluster.get("VLLMTuner", tuner["metadata"]["namespace"], tuner["metadata"]["name"])
