@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from trimtab.observe.samples import MetricsSource, PodRef
 from trimtab.plan.record import Evidence, TargetView, TrialRecord
 from trimtab.plan.spec import TunerSpec
-from trimtab.tune import evidence
 from trimtab.tune.evidence import fleet_observation, look_at, with_findings
+from trimtab.tune.periods import evidence_of
 
 __all__ = ["fleet_observation", "look_at", "refs", "trial_evidence", "with_findings"]
 
@@ -21,5 +21,5 @@ def refs(pods: Sequence[tuple[str, str | None]], namespace: str, port: int) -> l
 def trial_evidence(
     source: MetricsSource, spec: TunerSpec, record: TrialRecord, view: TargetView, namespace: str, port: int, now: float
 ) -> Evidence:
-    """Samples of canary and control for the phase at hand; every pod serves on `port`."""
-    return evidence.trial_evidence(source, spec, record, view, lambda p: PodRef(p.name, namespace, p.ip, port), now)
+    """Samples for the phase at hand of a trial of either strategy; every pod serves on `port`."""
+    return evidence_of(source, spec, record, view, lambda p: PodRef(p.name, namespace, p.ip, port), now)

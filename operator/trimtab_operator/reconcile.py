@@ -16,11 +16,13 @@ from typing import Any, Final
 from trimtab.engine.settings import Configuration
 from trimtab.errors import SpecError, TargetConflict, TrimtabError
 from trimtab.judge.verdict import Kind
+from trimtab.plan.around import Around, below, bounded
+from trimtab.plan.block import Block
 from trimtab.plan.hot import policy_in_force, with_cap
 from trimtab.plan.preconditions import FleetView, Ground, first_block
 from trimtab.plan.record import (
-    ENDED,
     SERVING,
+    WATCHED,
     Desired,
     Evidence,
     Phase,
@@ -32,27 +34,29 @@ from trimtab.plan.record import (
     TrialRecord,
 )
 from trimtab.plan.spec import TunerSpec
-from trimtab.plan.trial import advance, desired
+from trimtab.plan.switchback import advance, desired
+from trimtab.plan.way import Way, way
 from trimtab.tune.proposals import Proposals, refused_candidates
 from trimtab_operator import rollout
+from trimtab_operator.admission import Admission
 from trimtab_operator.care import Care, Cared, labelled
 from trimtab_operator.cluster import Cluster
 from trimtab_operator.evidence import fleet_observation, look_at, refs, trial_evidence, with_findings
 from trimtab_operator.fleet_metrics import FleetMetrics
 from trimtab_operator.middleware import LATE_TICK, package
+from trimtab_operator.neighbours import Neighbours
 from trimtab_operator.profiles import Profiles
 from trimtab_operator.recorder import Recorder
 from trimtab_operator.records import SEARCH_LABEL, TUNER_LABEL, new_trial, record_of, status_of
 from trimtab_operator.sources import Sources
 from trimtab_operator.target import Target, read_target
 from trimtab_operator.tuner_status import Middleware, Situation, tuner_status
+from trimtab_operator.upkeep import FINALIZER, Upkeep
 from trimtab_operator.versions import Versions
-from trimtab_operator.wishes import APPROVE_ANNOTATION, holds_policy, search_hash, wish
+from trimtab_operator.wishes import APPROVE_ANNOTATION, search_hash, wish
 
 Json = dict[str, Any]
 
-#: on tuner and trial while a trial is in flight: deletion waits for the rollback
-FINALIZER: Final = "trimtab.dev/rollback"
 #: seconds between looks
 TRIAL_TICK: Final = 1.5
 IDLE_TICK: Final = 10.0
@@ -96,11 +100,17 @@ class Reconciler:
     sleep: Callable[[float], None]
     care: Care
     profiles: Profiles
+    neighbours: Neighbours
+    admission: Admission
     versions: Versions = field(default_factory=Versions)
     #: what Prometheus hears of the tuners
     fleet: FleetMetrics = field(default_factory=FleetMetrics)
     #: (tuner's uid, search hash) whose space is used up; memory only, found out again after a restart
     exhausted: set[tuple[str, str]] = field(default_factory=set)
+
+    @property
+    def upkeep(self) -> Upkeep:
+        return Upkeep(self.cluster)
 
     def reconcile(self, namespace: str, name: str) -> float | None:
         """One pass; returns seconds until the next look, None when the tuner is gone."""
@@ -116,22 +126,32 @@ class Reconciler:
             spec = TunerSpec.parse(tuner["spec"])
         except SpecError as error:
             return self._bad_spec(tuner, trials, active, error)
+        brakes, _ = self.neighbours.brakes.look(namespace)
+        if brakes.pulled:  # for what is in flight and what is delivered it is as if the tuner were suspended
+            spec = spec.model_copy(update={"suspend": True})
         if active is not None:
-            return self._trial_tick(tuner, spec, trials, active)
+            return self._trial_tick(tuner, spec, trials, active, brakes.pulled)
         return self._idle_tick(tuner, spec, trials)
 
     # --- a trial is in flight -----------------------------------------------------------------------------------------
-    def _trial_tick(self, tuner: Json, spec: TunerSpec, trials: Sequence[Json], trial: Json) -> float:
+    def _trial_tick(self, tuner: Json, spec: TunerSpec, trials: Sequence[Json], trial: Json, brake: str = "") -> float:
         meta, record = trial["metadata"], record_of(trial)
         namespace, now = meta["namespace"], self.clock()
         baseline = rollout.Baseline.from_spec(trial["spec"]["baseline"])
         target = read_target(self.cluster, namespace, spec.target_ref.name)
         container, port = target.engine_of(baseline.template, spec.target_ref.container)
         hot = record.kind is TrialKind.POLICY
-        view = self.care.hot(tuner, target, record, container, port) if hot else target.view(baseline, container)
+        view = (
+            self.care.hot(tuner, target, record, container, port)
+            if hot
+            else target.view(baseline, container, record.excused)
+        )
         view = self._with_logs(view, namespace, container)
         evidence = self._evidence(tuner, spec, record, view, port, now)
-        after = advance(spec, record, view, evidence, wish(tuner, trial, spec), now)
+        wanted = wish(tuner, trial, spec, brake)
+        if record.phase is Phase.AWAITING_APPROVAL and wanted.approved and self.admission.full(tuner):
+            wanted = replace(wanted, approved=False)  # it begins when a place is free
+        after = advance(spec, record, view, evidence, wanted, now)
         if after != record or not trial.get("status"):
             trial = self._save(trial, after, view)
             if after.phase is not record.phase:
@@ -144,7 +164,7 @@ class Reconciler:
             after = replace(after, applied=True)
             trial = self._save(trial, after, view)
         if after.ended:
-            self._release_finalizers(tuner, trial)
+            self.upkeep.release(tuner, trial)
         middleware = Middleware(None, cared.status()) if cared is not None else None
         self._write_tuner(tuner, spec, [*others, trial], after, Situation(middleware=middleware))
         return 0.0 if after.phase is not record.phase else TRIAL_TICK
@@ -152,7 +172,7 @@ class Reconciler:
     def _evidence(
         self, tuner: Json, spec: TunerSpec, record: TrialRecord, view: TargetView, port: int, now: float
     ) -> Evidence:
-        if record.phase not in SERVING and record.phase is not Phase.VERIFYING:
+        if record.phase not in WATCHED:
             return Evidence()
         try:
             source = self.sources.of(tuner, spec)
@@ -173,7 +193,7 @@ class Reconciler:
         view: TargetView,
     ) -> TrialRecord:
         """One step of the target towards what the phase wants; after the candidate's template, wait to pause it."""
-        wanted = desired(record.phase, view.template)
+        wanted = desired(record, view.template)
         if wanted is Desired.KEEP or target.deployment is None:
             return record
         name = trial["metadata"]["name"]
@@ -187,10 +207,11 @@ class Reconciler:
             wanted.value,
             ", ".join(f"{o['op']} {o['path']}" for o in operations),
         )
-        if wanted is not Desired.HOLD or record.applied:
+        if wanted not in (Desired.HOLD, Desired.SPREAD) or record.applied:
             return record
         applied = replace(record, applied=True)
-        self._pause_first_pod(trial, spec, baseline)
+        if wanted is Desired.HOLD:
+            self._pause_first_pod(trial, spec, baseline)
         self._save(trial, applied, view)
         return applied
 
@@ -259,12 +280,13 @@ class Reconciler:
     def _idle_tick(self, tuner: Json, spec: TunerSpec, trials: Sequence[Json]) -> float:
         now = self.clock()
         if tuner["metadata"].get("deletionTimestamp"):
-            self._release_finalizers(tuner, None)
+            self.upkeep.release(tuner, None)
             return IDLE_TICK
-        self._release_finalizers(tuner, trials[-1] if trials else None)
+        self.upkeep.release(tuner, trials[-1] if trials else None)
         target = read_target(self.cluster, tuner["metadata"]["namespace"], spec.target_ref.name)
         fleet, observation_problem = self._look(tuner, spec, target, now)
         question = search_hash(spec)
+        around = self._around(tuner, target, fleet)
         records = [record_of(t) for t in trials]
         ours = [record_of(t) for t in trials if t["metadata"].get("labels", {}).get(SEARCH_LABEL) == question]
         ground = Ground(
@@ -274,6 +296,7 @@ class Reconciler:
             records,
             now,
             (tuner["metadata"]["uid"], question) in self.exhausted,
+            around=around,
         )
         cared = self.care.look(tuner, spec, target, trials, fleet)
         if cared.decision.due:  # before any tuning: it makes half of that free of restarts
@@ -285,23 +308,34 @@ class Reconciler:
         by_hand = spec.mode == "Recommend" or (block is not None and block.hard)
         if by_hand and fleet.configuration is not None:
             meta = tuner["metadata"]
-            args = (spec, target.template, fleet, ours, spec.target_ref.name, meta["namespace"])
+            allowed = bounded(spec, around.least_num_seqs)
+            args = (allowed, target.template, fleet, ours, spec.target_ref.name, meta["namespace"])
             suggestion = self.proposals.suggest(*args)
-        situation = Situation(block, fleet, suggestion, middleware=Middleware(cared.decision, cared.status()))
+        situation = Situation(block, fleet, suggestion, middleware=Middleware(cared.decision, cared.status()),
+                              notes=around.notes)  # fmt: skip
         if not spec.suspend and spec.mode != "Recommend":
-            created = self._begin(tuner, spec, target, fleet, trials, cared, ground)
-            if created is not None:
+            try:
+                created = self._begin(tuner, spec, target, fleet, trials, cared, ground)
+            finally:
+                self.admission.done(tuner)
+            if isinstance(created, Block):
+                situation = replace(situation, block=created)
+            elif created is not None:
                 self._write_tuner(tuner, spec, [*trials, created], record_of(created), situation)
                 return 0.0
-            if block is None:
+            elif block is None:
                 situation = replace(situation, block=first_block(replace(ground, search_exhausted=True)))
         self._write_tuner(tuner, spec, trials, None, situation)
-        self._prune(spec, trials)
+        self.upkeep.prune(spec, trials, now)
         if cared.hurry:
             return LATE_TICK
         if block is not None and block.hard:
             return BLOCKED_TICK
         return min(IDLE_TICK, max(TRIAL_TICK, spec.rollout.cooldown_seconds / 2))
+
+    def _around(self, tuner: Json, target: Target, fleet: FleetView) -> Around:
+        slots = fleet.configuration.get("max_num_seqs") if fleet.configuration is not None else None
+        return self.neighbours.look(tuner, target.deployment, slots if isinstance(slots, int) else None)
 
     def _look(self, tuner: Json, spec: TunerSpec, target: Target, now: float) -> tuple[FleetView, str]:
         """The fleet between trials. Problems with engine or metrics become texts; they block, they do not raise."""
@@ -340,14 +374,19 @@ class Reconciler:
     def _begin(
         self, tuner: Json, spec: TunerSpec, target: Target, fleet: FleetView, trials: Sequence[Json], cared: Cared,
         ground: Ground,
-    ) -> Json | None:  # fmt: skip
+    ) -> Json | Block | None:  # fmt: skip
         """Create the next trial that may begin, what it tried in it; the target is not touched yet. None: there is
-        none."""
+        none. A block: others go first."""
+        if cared.decision.due and first_block(ground) is not None:
+            return None
         if cared.decision.due:
-            return self._begin_install(tuner, spec, target, fleet, trials, cared) if not first_block(ground) else None
+            full = self._place(tuner, target, fleet, trials, TrialKind.INSTALL)
+            return full or self._begin_install(tuner, spec, target, fleet, trials, cared)
         proposed = self.care.propose(spec, cared, fleet, trials, ground.now)
         hot = replace(ground, history=labelled(trials, cared.policy_label), kind=TrialKind.POLICY)
         if proposed is not None and first_block(replace(hot, search_exhausted=False)) is None:
+            if full := self._place(tuner, target, fleet, trials, TrialKind.POLICY):
+                return full
             cap, pod = proposed
             change = PolicyChange(pod, cared.body, with_cap(cared.body, cap.cap))
             draft = Draft(target.template, fleet.configuration, cap.origin, cared.policy_label, TrialKind.POLICY,
@@ -355,13 +394,16 @@ class Reconciler:
             return self._create(tuner, spec, target, fleet, trials, draft)
         if first_block(ground) is not None:
             return None
+        if full := self._place(tuner, target, fleet, trials, TrialKind.TUNE):
+            return full
+        least = ground.around.least_num_seqs if ground.around is not None else None
         key = f"{tuner['metadata']['namespace']}/{tuner['metadata']['name']}"
-        for problem in refused_candidates(spec, target.template, fleet):
+        for problem in (*below(spec, least), *refused_candidates(spec, target.template, fleet)):
             self.recorder.event(tuner, "CandidateRefused", problem, warning=True)
         profile, problem = self.profiles.of(tuner, spec)
         if problem:
             self.recorder.event(tuner, "ProfileUnreadable", problem, warning=True)
-        proposal = self.proposals.next(key, spec, target.template, fleet, ground.history, profile)
+        proposal = self.proposals.next(key, bounded(spec, least), target.template, fleet, ground.history, profile)
         question = search_hash(spec)
         if proposal is None:
             self.exhausted.add((tuner["metadata"]["uid"], question))
@@ -369,9 +411,16 @@ class Reconciler:
         draft = Draft(proposal.template, proposal.configuration, proposal.origin, question)
         return self._create(tuner, spec, target, fleet, trials, draft)
 
+    def _place(
+        self, tuner: Json, target: Target, fleet: FleetView, trials: Sequence[Json], kind: TrialKind
+    ) -> Block | None:
+        """A place among the trials of all tuners, until the trial exists; or why there is none."""
+        assert target.deployment is not None
+        return self.admission.ask(tuner, target.deployment["metadata"]["uid"], fleet.replicas, trials, kind)
+
     def _begin_install(
         self, tuner: Json, spec: TunerSpec, target: Target, fleet: FleetView, trials: Sequence[Json], cared: Cared
-    ) -> Json | None:
+    ) -> Json:
         assert cared.candidate is not None  # due only where it can be put in
         self.care.prepare(tuner, target, cared, policy_in_force(spec, labelled(trials, cared.policy_label)))
         draft = Draft(cared.candidate, fleet.configuration, "spec.tokenPolicy.middleware: Install", cared.label,
@@ -382,13 +431,15 @@ class Reconciler:
         self, tuner: Json, spec: TunerSpec, target: Target, fleet: FleetView, trials: Sequence[Json], draft: Draft
     ) -> Json:
         assert target.deployment is not None and fleet.configuration is not None and draft.configuration is not None
-        self._add_finalizer(tuner)
-        baseline = rollout.Baseline.of(target.deployment, draft.template, spec.rollout.max_surge)
+        self.upkeep.hold(tuner)
+        chosen = way(spec.rollout, fleet.replicas, draft.kind, [record_of(t) for t in trials], self.clock())
+        assert isinstance(chosen, Way)  # a block was asked for before
+        baseline = rollout.Baseline.of(target.deployment, draft.template, chosen.max_surge)
         number = max((t["spec"]["number"] for t in trials), default=0) + 1
         body = new_trial(
             tuner, number, baseline, fleet.replicas, fleet.configuration, draft.configuration, draft.origin,
             approval=spec.mode == "Approve", search=draft.label, kind=draft.kind, change=draft.change,
-            policy=draft.policy,
+            policy=draft.policy, strategy=chosen.strategy,
         )  # fmt: skip
         body["metadata"]["finalizers"] = [FINALIZER]
         created = self.cluster.create("TuningTrial", tuner["metadata"]["namespace"], body)
@@ -450,28 +501,3 @@ class Reconciler:
             Situation(spec_error=error),
         )
         return BLOCKED_TICK
-
-    def _add_finalizer(self, tuner: Json) -> None:
-        present = tuner["metadata"].get("finalizers") or []
-        if FINALIZER not in present:
-            operations = [{"op": "add", "path": "/metadata/finalizers", "value": [*present, FINALIZER]}]
-            tuner["metadata"] = self.cluster.json_patch("VLLMTuner", tuner, operations)["metadata"]
-
-    def _release_finalizers(self, tuner: Json, trial: Json | None) -> None:
-        """Once nothing is in flight, deletion may go through."""
-        for kind, seen in (("TuningTrial", trial), ("VLLMTuner", tuner)):
-            present = (seen or {}).get("metadata", {}).get("finalizers") or []
-            if seen is None or FINALIZER not in present:
-                continue
-            current = self.cluster.get(kind, seen["metadata"]["namespace"], seen["metadata"]["name"])
-            if current is None or FINALIZER not in (current["metadata"].get("finalizers") or []):
-                continue
-            left = [f for f in current["metadata"]["finalizers"] if f != FINALIZER]
-            self.cluster.json_patch(kind, current, [{"op": "replace", "path": "/metadata/finalizers", "value": left}])
-            seen["metadata"]["finalizers"] = left
-
-    def _prune(self, spec: TunerSpec, trials: Sequence[Json]) -> None:
-        """Finished trials beyond the limit go, oldest first."""
-        ended = [t for t in trials if record_of(t).phase in ENDED and not holds_policy(t, spec, trials)]
-        for old in ended[: max(0, len(ended) - spec.trial_history_limit)]:
-            self.cluster.delete("TuningTrial", old["metadata"]["namespace"], old["metadata"]["name"])

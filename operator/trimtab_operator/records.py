@@ -16,6 +16,8 @@ Json = dict[str, Any]
 
 #: label of a TuningTrial: the tuner it belongs to
 TUNER_LABEL: Final = "trimtab.dev/tuner"
+#: label of a TuningTrial in flight, "true": what runs everywhere is counted with one small list
+ACTIVE_LABEL: Final = "trimtab.dev/active"
 #: label of a TuningTrial: which question (search, objective, token policy) it answers; a changed question starts a
 #: new count
 SEARCH_LABEL: Final = "trimtab.dev/search"
@@ -36,7 +38,9 @@ def record_of(trial: Json) -> TrialRecord:
     """The record in a TuningTrial. A trial without status was created but not begun: it has written nothing."""
     meta, spec, status = trial["metadata"], trial["spec"], trial.get("status") or {}
     created = unix(meta["creationTimestamp"])
-    first = Phase.AWAITING_APPROVAL if spec.get("approvalRequired") else Phase.STARTING
+    strategy = Strategy(spec.get("strategy") or Strategy.CANARY)
+    first = Phase.STARTING if strategy is Strategy.CANARY else Phase.MEASURING_BEFORE
+    first = Phase.AWAITING_APPROVAL if spec.get("approvalRequired") else first
     times = {name: unix(status[key]) if status.get(key) else None for name, key in _TIMES.items()}
     return TrialRecord(
         name=meta["name"],
@@ -56,7 +60,7 @@ def record_of(trial: Json) -> TrialRecord:
         evaluations=status.get("evaluations", 0),
         remeasured=status.get("remeasured", 0),
         verdict=_verdict_of(status.get("verdict")),
-        strategy=Strategy(spec.get("strategy") or Strategy.CANARY),
+        strategy=strategy,
         max_surge=spec["baseline"].get("maxSurge", 0),
         overlapped=status.get("overlapped", False),
         excused=status.get("excused", 0),
@@ -243,7 +247,7 @@ def new_trial(
         "metadata": {
             "name": f"{meta['name']}-{number}",
             "namespace": meta["namespace"],
-            "labels": {TUNER_LABEL: meta["name"], SEARCH_LABEL: search},
+            "labels": {TUNER_LABEL: meta["name"], SEARCH_LABEL: search, ACTIVE_LABEL: "true"},
             "ownerReferences": [
                 {
                     "apiVersion": tuner["apiVersion"],

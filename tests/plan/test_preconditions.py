@@ -11,9 +11,12 @@ from builders import NOW, observation, record, spec
 from trimtab.diagnose.finding import Finding, Severity
 from trimtab.engine.settings import Configuration
 from trimtab.judge.verdict import Kind, Verdict
+from trimtab.plan.block import Block
 from trimtab.plan.preconditions import FleetView, Ground, first_block, restarts_within_day
-from trimtab.plan.record import Phase
+from trimtab.plan.record import Phase, Strategy, TrialKind
+from trimtab.plan.room import FULL_SECONDS
 from trimtab.plan.summary import TunerPhase, gain_text, tally, tuner_phase
+from trimtab.plan.way import way
 
 FLEET = FleetView(
     exists=True,
@@ -46,7 +49,7 @@ def test_a_healthy_target_with_traffic_may_be_tried() -> None:
         (replace(FLEET, metrics_problem="refused"), "MetricsUnavailable", True),
         (replace(FLEET, owner="Argo CD"), "OwnedByOther", True),
         (replace(FLEET, may_write=False), "NotPermitted", True),
-        (replace(FLEET, replicas=1), "TooFewReplicas", True),
+        (replace(FLEET, drain_problem="no preStop"), "DrainUnsafe", True),
         (replace(FLEET, replicas=0), "ScaledToZero", False),
         (replace(FLEET, paused=True), "TargetPaused", True),
         (replace(FLEET, settled=False), "TargetNotSettled", False),
@@ -71,6 +74,40 @@ def test_unknown_traffic_is_not_enough_traffic() -> None:
 
 def test_one_replica_is_enough_with_a_surge_pod() -> None:
     assert first_block(ground(replace(FLEET, replicas=1), rollout={"maxSurge": 1})) is None
+
+
+@pytest.mark.parametrize(
+    ("rollout", "full", "found"),
+    [
+        ({}, False, (Strategy.CANARY, 1)),
+        ({}, True, "NoSpareCapacity"),
+        ({"maxSurge": 0}, False, "TooFewReplicas"),
+        ({"maxSurge": 1}, True, (Strategy.CANARY, 1)),  # someone waits for an autoscaler's node
+        ({"strategy": "Switchback"}, False, (Strategy.SWITCHBACK, 1)),
+        ({"strategy": "Switchback"}, True, "NoSpareCapacity"),
+        ({"strategy": "Switchback", "maxSurge": 0}, False, "DowntimeNotAllowed"),
+        ({"strategy": "Switchback", "allowDowntime": True}, False, (Strategy.SWITCHBACK, 1)),
+        ({"strategy": "Switchback", "allowDowntime": True}, True, (Strategy.SWITCHBACK, 0)),
+        ({"strategy": "Switchback", "allowDowntime": True, "maxSurge": 0}, False, (Strategy.SWITCHBACK, 0)),
+    ],
+)
+def test_the_way_of_one_replica(rollout: dict[str, Any], full: bool, found: object) -> None:
+    """A target that had no room says so in the last trials; only the words allowDowntime take the only pod down."""
+    no_room = replace(ENDED, verdict=Verdict(Kind.INCONCLUSIVE, "NoRoom", ""), finished_at=NOW - 3600)
+    chosen = way(spec(rollout=rollout).rollout, 1, TrialKind.TUNE, [no_room] if full else [], NOW)
+    if isinstance(chosen, Block):
+        assert (chosen.reason, chosen.hard) == (found, True) and "spec.rollout." in chosen.message
+    else:
+        assert (chosen.strategy, chosen.max_surge) == found
+    assert isinstance(way(spec(rollout=rollout).rollout, 1, TrialKind.POLICY, [], NOW), Block)
+
+
+def test_with_more_replicas_a_full_target_replaces_a_pod_until_it_is_worth_another_look() -> None:
+    no_room = replace(ENDED, verdict=Verdict(Kind.INCONCLUSIVE, "NoRoom", ""), finished_at=NOW - 3600)
+    rollout = spec(rollout={"strategy": "Switchback"}).rollout
+    assert way(rollout, 3, TrialKind.TUNE, [no_room], NOW) == (Strategy.CANARY, 0, 4)
+    assert way(rollout, 3, TrialKind.TUNE, [no_room], NOW + FULL_SECONDS) == (Strategy.CANARY, 1, 4)
+    assert first_block(ground(history=[no_room] * 9)) is None  # it tried nothing, so it does not use up patience
 
 
 def test_a_revert_stops_the_search_until_its_question_changes() -> None:

@@ -226,8 +226,8 @@ def _cooldown(g: Ground) -> Block | None:
 
 #: in this order; the first that blocks is shown
 CHECKS: Final[tuple[Callable[[Ground], Block | None], ...]] = (
-    surroundings.braked, _target, _engine, _metrics, _owner, _permitted, surroundings.rivalled, _reverted, _replicas, _drain,
-    _converged, surroundings.resized, _health, _broken, surroundings.beyond_settings, _traffic, _window,
+    surroundings.braked, _target, _engine, _metrics, _owner, _permitted, surroundings.rivalled, _reverted, _replicas,
+    _drain, _converged, surroundings.resized, _health, _broken, surroundings.beyond_settings, _traffic, _window,
     surroundings.undisrupted, _budget, _cooldown,
 )  # fmt: skip
 

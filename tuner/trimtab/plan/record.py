@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 from trimtab.engine.settings import Configuration
+from trimtab.judge.bias import Start
 from trimtab.judge.guardrail import PodHealth
 from trimtab.judge.verdict import Pair, Verdict
 from trimtab.observe.observation import Observation
@@ -40,6 +41,8 @@ ENDED = frozenset({Phase.PROMOTED, Phase.ROLLED_BACK, Phase.CANCELLED})
 SERVING = frozenset({Phase.WARMING_UP, Phase.MEASURING, Phase.CONFIRMING})
 
 
+#: phases in which the metrics of what serves are looked at
+WATCHED = SERVING | {Phase.MEASURING_BEFORE, Phase.MEASURING_AFTER, Phase.VERIFYING}
 #: phases in which the target may carry the baseline without its owner having put it back
 BASELINE_EXPECTED = frozenset(
     {Phase.MEASURING_BEFORE, Phase.STARTING, Phase.RETURNING, Phase.MEASURING_AFTER, Phase.PROMOTING}
@@ -100,6 +103,15 @@ class Span:
 
 
 @dataclass(frozen=True)
+class Peer:
+    """A pod that served before the trial. place: where it ran (`PodView.place`)."""
+
+    name: str
+    ip: str | None = None
+    place: str = ""
+
+
+@dataclass(frozen=True)
 class TrialRecord:
     """One trial. Times are unix seconds. Everything a restarted operator needs to go on is here."""
 
@@ -120,6 +132,7 @@ class TrialRecord:
     measure_from: float | None = None
     #: where confirmation began: the data before it chose the candidate, the data after it confirms
     confirm_from: float | None = None
+    #: windows that the phase had at its latest look
     evaluations: int = 0
     remeasured: int = 0
     metrics_seen_at: float | None = None
@@ -143,6 +156,10 @@ class TrialRecord:
     excused: int = 0
     #: of a switchback, in order: baseline, candidate, baseline
     spans: tuple[Span, ...] = ()
+    #: the pods that served when the trial began
+    peers: tuple[Peer, ...] = ()
+    #: since when they had been warm and unchanged
+    undisturbed_since: float | None = None
 
     def to(self, phase: Phase, now: float, message: str, **changes: object) -> TrialRecord:
         """The record in another phase; an end also gets its time."""
@@ -156,11 +173,14 @@ class TrialRecord:
 
 @dataclass(frozen=True)
 class PodView:
-    """One pod of the target. `ip` is None until it has one."""
+    """One pod of the target. `ip` is None until it has one. place: the node, or the slot of this machine; "" where that
+    is not known. started_at: unix seconds at which its engine's process started, None where that is not known."""
 
     name: str
     ip: str | None
     health: PodHealth
+    place: str = ""
+    started_at: float | None = None
 
 
 class Template(StrEnum):
@@ -204,6 +224,11 @@ class Evidence:
     control: Observation | None = None
     #: the canary's own metrics show the middleware; asked only for trials that install it
     middleware_seen: bool = False
+    #: windows before the trial: of the canary's own place beside the control with `own`, else of a pod that is gone
+    before: Sequence[Pair] = field(default_factory=tuple)
+    own: bool = False
+    #: earlier starts of the same configuration
+    earlier: tuple[Start, ...] = ()
     #: of a switchback: the baseline after the candidate against the baseline before it
     drift: Sequence[Pair] = field(default_factory=tuple)
 

@@ -11,7 +11,23 @@ from trimtab.plan.room import full_until
 from trimtab.plan.spec import Rollout
 from trimtab.plan.switchback import MOST_RESTARTS
 
-_OUTAGE: Final = "takes the only pod down until the next engine has loaded"
+_OUTAGES: Final = (
+    f"one replica: a switchback restarts it {MOST_RESTARTS - 1} or {MOST_RESTARTS} times, and each time nothing serves "
+    "until the next engine has loaded. Allow that with spec.rollout.allowDowntime: true, or "
+)
+_ROOM: Final = "free a GPU for a second pod"
+_UNSET: Final = "leave spec.rollout.maxSurge unset where a second pod fits"
+_SWITCH: Final = (
+    "set spec.rollout.strategy: Switchback with allowDowntime: true (each of its restarts is an outage until the "
+    "engine has loaded)"
+)
+_FULL: Final = (
+    "one replica, and no node had room for a second pod beside it: free a GPU and set spec.rollout.maxSurge: 1, run 2 "
+    f"replicas, or {_SWITCH}"
+)
+_CONTROL: Final = (
+    f"a canary needs a control: run 2 replicas, leave spec.rollout.maxSurge unset where a second pod fits, or {_SWITCH}"
+)
 
 
 class Way(NamedTuple):
@@ -42,16 +58,10 @@ def _for_one(rollout: Rollout, surge: int, *, full: bool) -> Way | Block:
     if switchback and rollout.allow_downtime:
         return Way(Strategy.SWITCHBACK, 0, MOST_RESTARTS)
     if switchback:
-        text = f"one replica: a switchback restarts it {MOST_RESTARTS - 1} or {MOST_RESTARTS} times, and each restart "
-        text += f"{_OUTAGE}. Allow that with spec.rollout.allowDowntime: true, or "
-        text += "free a GPU for a second pod" if full else "leave spec.rollout.maxSurge unset where a second pod fits"
-        return Block("NoSpareCapacity" if full else "DowntimeNotAllowed", text, hard=True)
-    if full:
-        return Block("NoSpareCapacity", "one replica, and no node had room for a second pod beside it: free a GPU, run 2 "
-                     f"replicas, or set spec.rollout.strategy: Switchback with allowDowntime: true, which {_OUTAGE} at "
-                     "each restart", hard=True)  # fmt: skip
-    return _alone("a canary needs a control: run 2 replicas, or leave spec.rollout.maxSurge unset where a second pod fits, "
-                  "or set spec.rollout.strategy: Switchback")  # fmt: skip
+        return Block(
+            "NoSpareCapacity" if full else "DowntimeNotAllowed", _OUTAGES + (_ROOM if full else _UNSET), hard=True
+        )
+    return Block("NoSpareCapacity", _FULL, hard=True) if full else _alone(_CONTROL)
 
 
 def _alone(text: str) -> Block:
