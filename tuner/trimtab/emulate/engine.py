@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from trimtab.emulate.faults import FaultBoard
+from trimtab.emulate.ledger import Ledger
 from trimtab.emulate.live import EndReason, EngineObserver, LiveRequest
 
 if TYPE_CHECKING:  # at run time it comes with the compiled code, after the flags were read
-    from trimtab.simulate.stepper import Stepper, StepResult
+    from trimtab.simulate.stepper import Stepper
 
 #: how far behind the modelled time the engine may be and still catch up; beyond it the lost time is dropped
 MAX_LAG_SECONDS: Final = 0.25
@@ -46,7 +47,7 @@ class Engine:
         self._stepper, self._observer, self._speedup, self._block_size = stepper, observer, speedup, block_size
         self._board = board or FaultBoard()
         self._draws = random.Random(f"{seed}:leaks")
-        self._live: dict[int, LiveRequest] = {}
+        self._ledger = Ledger(stepper, observer, self._gone)
         self._wake = asyncio.Event()
         self._board.listen(self._wake.set)
         self._empty = asyncio.Event()
@@ -57,7 +58,7 @@ class Engine:
 
     @property
     def unfinished_count(self) -> int:
-        return len(self._live)
+        return len(self._ledger.live)
 
     @property
     def kv_usage(self) -> float:
@@ -66,7 +67,7 @@ class Engine:
 
     def prefilling_tokens(self) -> int:
         """Prompt tokens of requests without a first token, for --max-num-queued-tokens."""
-        return sum(live.prompt_tokens for live in self._live.values() if live.first_token_at is None)
+        return sum(live.prompt_tokens for live in self._ledger.live.values() if live.first_token_at is None)
 
     def submit(
         self, prompt_tokens: int, output_tokens: int, max_tokens: int, *, priority: int = 0, prefix: Sequence[int] = ()
@@ -79,30 +80,25 @@ class Engine:
             raise EngineStopped("the engine is shutting down")
         number = self._stepper.add(prompt_tokens, output_tokens, max_tokens, priority=priority, prefix=prefix)
         live = LiveRequest(number, prompt_tokens, max_tokens, asyncio.get_running_loop().time())
-        self._live[number] = live
+        self._ledger.live[number] = live
         self._empty.clear()
         self._wake.set()
         return live
 
     def abandon(self, live: LiveRequest) -> None:
         """The client went away: nothing is counted from now on, blocks are freed at the next step."""
-        if live.number in self._live:
-            self._stepper.abort(live.number)
-            self._forget(live)
+        if self._ledger.abandon(live):
             self._wake.set()
 
     def abort_all(self, reason: EndReason = "abort") -> None:
         """End everything in flight; `abort` is counted as such."""
-        now = asyncio.get_running_loop().time()
-        for live in list(self._live.values()):
-            self._stepper.abort(live.number)
-            self._end(live, reason, now)
+        self._ledger.end_all(reason, asyncio.get_running_loop().time())
         self._wake.set()
 
     async def drain(self, timeout_seconds: float) -> None:
         """Refuse new work, let what is in flight finish for `timeout_seconds`, abort the rest."""
         self.accepting = False
-        if timeout_seconds > 0 and self._live:
+        if timeout_seconds > 0 and self._ledger.live:
             try:
                 await asyncio.wait_for(self._empty.wait(), timeout_seconds)
             except TimeoutError:
@@ -132,7 +128,7 @@ class Engine:
                 continue
             step = self._stepper.step()
             started = loop.time()
-            self._note_start(step, started)
+            self._ledger.started(step, started)
             if step.idle:
                 self._observer.set_gauges(self._stepper)
                 await self._wake.wait()
@@ -140,46 +136,11 @@ class Engine:
                 continue
             due = max(due, started - MAX_LAG_SECONDS) + step.seconds * self._board.now.slowdown / self._speedup
             await asyncio.sleep(max(0.0, due - started))
-            self._note_end(step, loop.time())
+            self._ledger.ended(step, loop.time())
 
-    def _note_start(self, step: StepResult, now: float) -> None:
-        self._observer.step_started(step, self._live)
-        for number, cached_tokens, _resumed in step.admitted:
-            live = self._live.get(number)
-            if live is not None and live.scheduled_at is None:
-                live.scheduled_at, live.cached_tokens = now, cached_tokens
-        for number in step.preempted:
-            live = self._live.get(number)
-            if live is not None:
-                live.preemptions += 1
-                live.pending_preemptions += 1
-
-    def _note_end(self, step: StepResult, now: float) -> None:
-        receivers = [live for number in step.tokens if (live := self._live.get(number)) is not None]
-        self._observer.step_ended(receivers, now, self._stepper)
-        for live in receivers:
-            live.tokens += 1
-            live.last_token_at = now
-            if live.first_token_at is None:
-                live.first_token_at = now
-        for number, reason in step.finished:
-            ended = self._live.get(number)
-            if ended is not None:
-                self._end(ended, reason, now)
-        for live in receivers:
-            live.notify()
-
-    def _end(self, live: LiveRequest, reason: EndReason, now: float) -> None:
-        live.end = reason
-        if reason != "error":
-            self._observer.finished(live, reason, now)
-        self._forget(live)
-        live.notify()
-
-    def _forget(self, live: LiveRequest) -> None:
+    def _gone(self, live: LiveRequest) -> None:
         share = self._board.now.leak_share
         if share and self._draws.random() < share:
             self._stepper.lose_blocks(-(-(live.prompt_tokens + live.tokens) // self._block_size))
-        del self._live[live.number]
-        if not self._live:
+        if len(self._ledger.live) == 1:
             self._empty.set()

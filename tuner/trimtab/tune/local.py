@@ -8,31 +8,31 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
 
-from trimtab.errors import EngineError, InputError, TargetError
+from trimtab.errors import TargetError
 from trimtab.judge.guardrail import last_words
-from trimtab.observe.samples import PodRef
-from trimtab.plan.preconditions import FleetView
-from trimtab.plan.record import Desired, PodView, TargetView, Template
-from trimtab.tune.argv import CommandLine, configuration_of
+from trimtab.tune.argv import CommandLine
 from trimtab.tune.frontdoor import FrontDoor
 from trimtab.tune.process import Child
 from trimtab.tune.replica import Replica, free_port
+from trimtab.tune.slots import Slot, SlotTarget
 
-Json = dict[str, Any]
-NAMESPACE: Final = "local"
 #: starts of a baseline that fail in a row before the run gives up, and the pause before each further one
 _MAX_FAILED_STARTS: Final = 3
 _RESTART_PAUSE_SECONDS: Final = 1.0
 _HEALTH_TIMEOUT_SECONDS: Final = 2.0
 _LOG_BYTES: Final = 64 << 20
 _log = logging.getLogger(__name__)
+
+
+def _nothing() -> None:
+    """Nobody wants to know."""
 
 
 @dataclass(frozen=True)
@@ -46,25 +46,17 @@ class LocalOptions:
     environ: Mapping[str, str] | None = None
 
 
-@dataclass
-class ProcessTarget:
+class ProcessTarget(SlotTarget):
     """A `trimtab.tune.target.Target`. `on_processes` is called after every start, to write identities down."""
 
-    command: CommandLine
-    options: LocalOptions
-    door: FrontDoor
-    on_processes: Callable[[], None] = lambda: None
-    replicas: list[Replica] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self._baseline: Mapping[str, Any] = self.command.template
-        self._candidate: Mapping[str, Any] | None = None
-        self._whose = Template.BASELINE
-        self._paused = self._held = False
+    def __init__(
+        self, command: CommandLine, options: LocalOptions, door: FrontDoor, on_processes: Callable[[], None] = _nothing
+    ) -> None:
+        super().__init__(command.template)
+        self.command, self.options, self.door, self.on_processes = command, options, door, on_processes
+        self.replicas: list[Replica] = []
         self._step: asyncio.Task[None] | None = None
-        self._settled_since: float | None = None
         self._http: aiohttp.ClientSession | None = None
-        self._ports: dict[str, int] = {}
 
     # --- life ---------------------------------------------------------------------------------------------------------
     async def start(self, template: Mapping[str, Any] | None = None) -> None:
@@ -93,8 +85,12 @@ class ProcessTarget:
 
     # --- Target -------------------------------------------------------------------------------------------------------
     @property
-    def template(self) -> Mapping[str, Any]:
-        return self._baseline
+    def slots(self) -> Sequence[Slot]:
+        return self.replicas
+
+    @property
+    def busy(self) -> bool:
+        return self._step is not None
 
     async def look(self, now: float) -> None:
         """Readiness by /health; replicas of the baseline that died are started again."""
@@ -107,87 +103,13 @@ class ProcessTarget:
             fallen = next((r for r in self.replicas if r.dead and not r.candidate), None)
             if fallen is not None:
                 self._revive(fallen)
-        if not self._all_ready() or self._step is not None:
-            self._settled_since = None
-        elif self._settled_since is None:
-            self._settled_since = now
+        self.note_settled(now)
 
-    def view(self) -> TargetView:
-        return TargetView(
-            template=self._whose,
-            paused=self._paused,
-            held=self._held,
-            replicas=len(self.replicas),
-            settled=self._all_ready() and self._step is None and not self._missing(),
-            canary=tuple(r.pod() for r in self.replicas if r.candidate),
-            control=tuple(r.pod() for r in self.replicas if not r.candidate),
-        )
-
-    def fleet(self, now: float) -> FleetView:
-        try:
-            configuration, problem = configuration_of(self._baseline), ""
-        except (EngineError, InputError) as error:
-            configuration, problem = None, error.told
-        since = self._settled_since
-        return FleetView(
-            exists=True,
-            replicas=len(self.replicas),
-            settled=since is not None,
-            stable_seconds=now - since if since is not None else 0.0,
-            engine_problem=problem,
-            configuration=configuration,
-        )
-
-    def ref(self, pod: PodView) -> PodRef:
-        return PodRef(pod.name, NAMESPACE, pod.ip, self._ports[pod.name])
-
-    def ready_refs(self) -> list[PodRef]:
-        return [PodRef(r.name, NAMESPACE, "127.0.0.1", r.port) for r in self.replicas if r.ready and not r.draining]
-
-    def begin(self, candidate: Mapping[str, Any]) -> None:
-        self._candidate = candidate
-
-    def drive(self, wanted: Desired) -> None:
-        if wanted is Desired.HOLD:
-            self._whose, self._held, self._paused = Template.CANDIDATE, True, True
-        elif wanted in (Desired.PROMOTE, Desired.RESTORE):
-            self._paused = False
-            self._whose = Template.CANDIDATE if wanted is Desired.PROMOTE else Template.BASELINE
-        else:
-            return
-        if self._step is not None:
-            return
-        replica = self._next(wanted)
-        if replica is not None:
-            self._step = asyncio.create_task(self._replace(replica, candidate=wanted is not Desired.RESTORE))
-        elif wanted is not Desired.HOLD and self._all_ready():
-            self._held = False
-
-    def adopt(self) -> None:
-        assert self._candidate is not None
-        self._baseline, self._candidate, self._whose = self._candidate, None, Template.BASELINE
-        for replica in self.replicas:
-            replica.candidate = False
+    def replace(self, slot: Slot, template: Mapping[str, Any], *, candidate: bool) -> None:
+        self._step = asyncio.create_task(self._replace(self.replicas[slot.slot], template, candidate=candidate))
 
     # --- steps --------------------------------------------------------------------------------------------------------
-    def _next(self, wanted: Desired) -> Replica | None:
-        """The replica to replace now. Never a second one while another is not ready; a broken one goes first."""
-        if wanted is Desired.HOLD:
-            return None if any(r.candidate for r in self.replicas) else self.replicas[-1]
-        missing = sorted(self._missing(), key=lambda r: (r.ready, r.slot))
-        if not missing or (missing[0].ready and not self._all_ready()):
-            return None
-        return missing[0]
-
-    def _missing(self) -> list[Replica]:
-        """Replicas that do not run the template that the target has now. While held, that is meant."""
-        if self._paused:
-            return []
-        return [r for r in self.replicas if r.candidate is not (self._whose is Template.CANDIDATE)]
-
-    async def _replace(self, replica: Replica, *, candidate: bool) -> None:
-        template = self._candidate if candidate else self._baseline
-        assert template is not None
+    async def _replace(self, replica: Replica, template: Mapping[str, Any], *, candidate: bool) -> None:
         replica.draining = True
         self._open_doors()
         await self._end(replica)
@@ -214,7 +136,7 @@ class ProcessTarget:
             log.unlink()
         replica.child = await Child.start(argv, log, self.options.environ)
         replica.draining = False
-        self._ports[replica.name] = replica.port
+        self.note_port(replica)
         self.on_processes()
         _log.info("%s: pid %d: %s", replica.name, replica.child.identity.pid, " ".join(argv))
 
@@ -248,6 +170,3 @@ class ProcessTarget:
 
     def _open_doors(self) -> None:
         self.door.set_ready({r.name: r.port for r in self.replicas if r.ready and not r.draining})
-
-    def _all_ready(self) -> bool:
-        return all(r.ready and not r.draining for r in self.replicas)
