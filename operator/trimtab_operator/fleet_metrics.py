@@ -80,9 +80,7 @@ _GAUGES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
 
 
 def _families() -> dict[str, GaugeMetricFamily]:
-    return {
-        name: GaugeMetricFamily(name, text, labels=[*_TUNER, *labels]) for name, (text, labels) in _GAUGES.items()
-    }
+    return {name: GaugeMetricFamily(name, text, labels=[*_TUNER, *labels]) for name, (text, labels) in _GAUGES.items()}
 
 
 def samples(spec: TunerSpec, status: Json) -> Iterator[tuple[str, tuple[str, ...], float]]:

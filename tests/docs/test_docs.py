@@ -203,9 +203,12 @@ def test_annotations_labels_and_finalizers_are_the_codes() -> None:
 
 
 def test_metrics_are_the_codes() -> None:
+    from trimtab_operator.fleet_metrics import FleetMetrics
     from trimtab_operator.telemetry import Telemetry
 
-    families = {(f.name + ("_total" if f.type == "counter" else "")) for f in Telemetry().registry.collect()}
+    registry = Telemetry().registry
+    registry.register(FleetMetrics())
+    families = {(f.name + ("_total" if f.type == "counter" else "")) for f in registry.collect()}
     assert set(names(section(REFERENCE, "Metrics of the operator"))) == families
 
 

@@ -122,9 +122,25 @@ resources:
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch{{ if eq .Values.rbac.mode "Apply" }}, patch{{ end }}]{{ if eq .Values.rbac.mode "Apply" }} # patch: an annotation, so that a new token policy is there in a second
+{{- end }}
+{{- if or (eq .Values.rbac.mode "Apply") .Values.rbac.writeOutput }}
 - apiGroups: [""]
   resources: [configmaps]
-  verbs: [get, create, patch] # the middleware and its policy; their names come from the tuners
+  verbs: [get, create, patch] # the middleware and its policy, and spec.output; their names come from the tuners
+{{- end }}
+- apiGroups: [""]
+  resources: [namespaces]
+  verbs: [get] # the label trimtab.dev/freeze
+{{- if eq .Values.rbac.mode "Apply" }}
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [list] # a trial takes a pod only where they allow it
+- apiGroups: [autoscaling]
+  resources: [horizontalpodautoscalers]
+  verbs: [list] # one that scales on running requests bounds maxNumSeqs
+- apiGroups: [autoscaling.k8s.io]
+  resources: [verticalpodautoscalers]
+  verbs: [list] # one that resizes pods keeps trials away
 {{- end }}
 - apiGroups: [""]
   resources: [pods/log]
