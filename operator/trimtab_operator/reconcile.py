@@ -19,6 +19,7 @@ from trimtab.judge.verdict import Kind
 from trimtab.plan.around import Around, below, bounded
 from trimtab.plan.block import Block
 from trimtab.plan.hot import policy_in_force, with_cap
+from trimtab.plan.looks import earlier_starts, undisturbed_since
 from trimtab.plan.preconditions import FleetView, Ground, first_block
 from trimtab.plan.record import (
     SERVING,
@@ -147,7 +148,8 @@ class Reconciler:
             else target.view(baseline, container, record.excused)
         )
         view = self._with_logs(view, namespace, container)
-        evidence = self._evidence(tuner, spec, record, view, port, now)
+        earlier = earlier_starts(record, [record_of(t) for t in trials])
+        evidence = replace(self._evidence(tuner, spec, record, view, port, now), earlier=earlier)
         wanted = wish(tuner, trial, spec, brake)
         if record.phase is Phase.AWAITING_APPROVAL and wanted.approved and self.admission.full(tuner):
             wanted = replace(wanted, approved=False)  # it begins when a place is free
@@ -439,7 +441,8 @@ class Reconciler:
         body = new_trial(
             tuner, number, baseline, fleet.replicas, fleet.configuration, draft.configuration, draft.origin,
             approval=spec.mode == "Approve", search=draft.label, kind=draft.kind, change=draft.change,
-            policy=draft.policy, strategy=chosen.strategy,
+            policy=draft.policy, strategy=chosen.strategy, pods=target.current_pods(),
+            undisturbed_since=undisturbed_since(spec, fleet.stable_seconds, self.clock()),
         )  # fmt: skip
         body["metadata"]["finalizers"] = [FINALIZER]
         created = self.cluster.create("TuningTrial", tuner["metadata"]["namespace"], body)

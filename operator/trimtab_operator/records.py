@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from trimtab.engine.settings import Configuration
 from trimtab.judge.verdict import Kind, Verdict
-from trimtab.plan.record import Phase, PolicyChange, Span, Strategy, TrialKind, TrialRecord
+from trimtab.plan.record import Peer, Phase, PodView, PolicyChange, Span, Strategy, TrialKind, TrialRecord
 from trimtab.plan.summary import gain_text
 from trimtab_operator.rollout import Baseline
 
@@ -22,6 +23,8 @@ ACTIVE_LABEL: Final = "trimtab.dev/active"
 #: new count
 SEARCH_LABEL: Final = "trimtab.dev/search"
 _HISTORY_LIMIT: Final = 50
+#: pods of before that a trial remembers; a canary replaces one
+_MOST_PEERS: Final = 100
 
 
 def rfc3339(seconds: float, precision: str = "milliseconds") -> str:
@@ -54,6 +57,8 @@ def record_of(trial: Json) -> TrialRecord:
         kind=TrialKind(spec.get("kind") or TrialKind.TUNE),
         change=spec.get("change", ""),
         policy=_policy_of(spec.get("policy")),
+        peers=tuple(Peer(p["name"], p.get("place", "")) for p in spec.get("peers") or ()),
+        undisturbed_since=unix(spec["undisturbedSince"]) if spec.get("undisturbedSince") else None,
         origin=spec.get("origin", ""),
         applied=status.get("applied", False),
         held=status.get("held", False),
@@ -229,12 +234,17 @@ def new_trial(
     change: str = "",
     policy: PolicyChange | None = None,
     strategy: Strategy = Strategy.CANARY,
+    pods: Sequence[PodView] = (),
+    undisturbed_since: float | None = None,
 ) -> Json:
     """A TuningTrial: owned by its tuner, with the baseline inside, so that it exists before the first write to the
     target.
     """
     meta = tuner["metadata"]
     extra: Json = {"change": change[:256]} if change else {}
+    if undisturbed_since is not None:
+        extra["peers"] = [{"name": p.name, "place": p.place} for p in pods if p.health.ready][:_MOST_PEERS]
+        extra["undisturbedSince"] = rfc3339(undisturbed_since)
     if policy is not None:
         extra["policy"] = {
             "pod": policy.pod,

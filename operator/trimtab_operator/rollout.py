@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
 from trimtab.engine.ownership import TOOLS, owners
@@ -164,11 +165,21 @@ def pod_views(
         for p in owned_by(pods, uids)
         if not p["metadata"].get("deletionTimestamp") and (p.get("status") or {}).get("phase") != "Failed"
     ]
-    views = (
-        PodView(p["metadata"]["name"], (p.get("status") or {}).get("podIP"), pod_health(p, container, excused))
-        for p in alive
-    )
+    views = (_pod_view(p, container, excused) for p in alive)
     return tuple(sorted(views, key=lambda v: v.name))
+
+
+def _pod_view(pod: Json, container: str, excused: int) -> PodView:
+    status = pod.get("status") or {}
+    own: Json = next((s for s in status.get("containerStatuses") or () if s["name"] == container), {})
+    since = ((own.get("state") or {}).get("running") or {}).get("startedAt")
+    return PodView(
+        pod["metadata"]["name"],
+        status.get("podIP"),
+        pod_health(pod, container, excused),
+        place=(pod.get("spec") or {}).get("nodeName", ""),
+        started_at=datetime.fromisoformat(since).timestamp() if since else None,
+    )
 
 
 def pod_health(pod: Json, container: str, excused: int = 0) -> PodHealth:
@@ -298,7 +309,7 @@ def _give_back(deployment: Json, baseline: Baseline) -> list[Json]:
     if not _marked(deployment):
         return []
     spec = deployment["spec"]
-    operations: list[Json] = [{"op": "remove", "path": f"/metadata/annotations/{_pointer(TRIAL_ANNOTATION)}"}]
+    operations: list[Json] = [{"op": "remove", "path": f"/metadata/annotations/{pointer(TRIAL_ANNOTATION)}"}]
     if spec.get("strategy") == narrowed(baseline.max_surge) and baseline.strategy is not None:
         operations.append({"op": "replace", "path": "/spec/strategy", "value": baseline.strategy})
     if spec.get("paused"):
@@ -323,10 +334,10 @@ def _marked(deployment: Json) -> bool:
 def _annotate(deployment: Json, trial: str) -> list[Json]:
     if deployment["metadata"].get("annotations") is None:
         return [{"op": "add", "path": "/metadata/annotations", "value": {TRIAL_ANNOTATION: trial}}]
-    return [{"op": "add", "path": f"/metadata/annotations/{_pointer(TRIAL_ANNOTATION)}", "value": trial}]
+    return [{"op": "add", "path": f"/metadata/annotations/{pointer(TRIAL_ANNOTATION)}", "value": trial}]
 
 
-def _pointer(key: str) -> str:
+def pointer(key: str) -> str:
     """A key as a JSON pointer token (RFC 6901)."""
     return key.replace("~", "~0").replace("/", "~1")
 

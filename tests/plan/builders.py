@@ -96,13 +96,15 @@ def observation(
     )
 
 
-def evidence(gain: float = 0.0, start: float = NOW, windows: int = 10, **changes: Any) -> Evidence:
-    """Canary with `gain` more useful tokens than control in each window, with a little noise that is the same each
-    time.
+def evidence(
+    gain: float = 0.0, start: float = NOW, windows: int = 10, scatter: float = 0.02, **changes: Any
+) -> Evidence:
+    """Canary with `gain` more useful tokens than control in each window, with a noise that is the same each time: with
+    the usual `scatter` ten windows are clear, with 0.2 they are not.
     """
     pairs = []
     for i in range(windows):
-        noise = 1 + 0.02 * ((i * 7 % 5) - 2)
+        noise = 1 + scatter * ((i * 7 % 5) - 2)
         at = start + 6.0 * i
         pairs.append(
             Pair(

@@ -8,8 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trimtab.judge.verdict import Kind
+from trimtab.observe.observation import Observation
+from trimtab.plan.looks import evaluation_start, windows
 from trimtab.plan.record import ENDED, SERVING, Desired, Evidence, Phase, Template, Wish
-from trimtab.plan.trial import PHASES, advance, desired, evaluation_start, windows
+from trimtab.plan.trial import PHASES, advance, desired
 
 NOTHING, NO_WISH = Evidence(), Wish()
 
@@ -68,10 +70,12 @@ def test_a_worse_canary_goes_back_at_once() -> None:
 
 
 def test_an_unclear_result_is_measured_longer_but_not_for_ever() -> None:
-    longer = step(measuring(), view(), evidence(0.0), NOW + 60)
-    assert longer.phase is Phase.MEASURING and longer.evaluations == 1
-    assert step(longer, view(), evidence(0.0), NOW + 61) == longer
-    end = step(measuring(evaluations=2), view(), evidence(0.0, windows=20), NOW + 120)
+    unclear = evidence(0.0, scatter=0.2)
+    longer = step(measuring(), view(), unclear, NOW + 60)
+    assert longer.phase is Phase.MEASURING and longer.evaluations == 10
+    assert step(longer, view(), unclear, NOW + 61) == longer
+    assert step(longer, view(), unclear, NOW + 66).evaluations == 11
+    end = step(measuring(evaluations=19), view(), evidence(0.0, windows=20, scatter=0.2), NOW + 120)
     assert end.phase is Phase.ROLLING_BACK and end.verdict is not None and end.verdict.kind is Kind.INCONCLUSIVE
 
 
@@ -247,7 +251,23 @@ def test_windows_tile_the_measurement() -> None:
     assert len(spans) == 10 and spans[0] == (100.0, 106.0) and spans[-1] == (154.0, 160.0)
 
 
-def test_evaluation_is_due_when_the_measurement_is_long_enough() -> None:
+def test_a_measurement_is_looked_at_whenever_a_window_is_full_from_the_fifth_on_and_at_its_end() -> None:
     rec = measuring()
-    assert evaluation_start(spec(), rec, NOW + 59) is None
-    assert evaluation_start(spec(), rec, NOW + 60) == NOW
+    assert evaluation_start(spec(), rec, NOW + 29) is None
+    assert evaluation_start(spec(), rec, NOW + 30) == NOW
+    assert evaluation_start(spec(), measuring(evaluations=5), NOW + 35) is None
+    assert evaluation_start(spec(), measuring(evaluations=5), NOW + 36) == NOW
+    short = spec(rollout={"maxMeasurementSeconds": 60, "measurementSeconds": 60})
+    assert evaluation_start(short, measuring(evaluations=10), NOW + 60) == NOW
+
+
+def test_what_is_clear_ends_the_measurement_at_the_first_look() -> None:
+    better = step(measuring(), view(), evidence(0.4, windows=5, canary=wide(8400), control=wide(6000)), NOW + 30)
+    assert better.phase is Phase.CONFIRMING
+    nothing = step(measuring(), view(), evidence(0.0, windows=9, canary=wide(6000), control=wide(6000)), NOW + 54)
+    assert nothing.phase is Phase.ROLLING_BACK
+    assert nothing.verdict is not None and (nothing.verdict.kind, nothing.verdict.final) == (Kind.INCONCLUSIVE, True)
+
+
+def wide(tokens: float) -> Observation:
+    return observation(tokens, 60.0, finished=200)

@@ -44,7 +44,7 @@ SHORT: Json = {
 @pytest.fixture
 def short_spec(monkeypatch: pytest.MonkeyPatch) -> Callable[..., TunerSpec]:
     """`short_spec("max_num_seqs=16", max_trials=2)`: windows of 2 s, so that a trial takes some 15 s."""
-    monkeypatch.setattr("trimtab.plan.trial.MIN_WINDOW_SECONDS", 2.0)
+    monkeypatch.setattr("trimtab.plan.looks.MIN_WINDOW_SECONDS", 2.0)
     monkeypatch.setattr("trimtab.tune.loop._FIGURES_SECONDS", (5.0, 5.0))
 
     def made(*candidates: str, max_trials: int) -> TunerSpec:

@@ -10,7 +10,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from requests.adapters import HTTPAdapter
 
@@ -53,11 +53,13 @@ class ScrapeSource:
         self._lock = threading.Lock()
         self._closed = False
 
-    def watch(self, pods: Sequence[PodRef]) -> None:
-        """Scrape these pods and no others."""
+    def watch(self, pods: Sequence[PodRef], keep: Collection[str] = ()) -> None:
+        """Scrape these pods and no others. keep: names of pods that are not scraped any more, but not forgotten."""
         with self._lock:
             named = {(p.namespace, p.name) for p in pods}
-            self._forget(lambda key, _: key not in named)
+            self._forget(lambda key, _: key not in named and key[1] not in keep)
+            for key, scraped in self._pods.items():
+                scraped.paused = key not in named
             self._follow(pods)
 
     def fetch(self, pods: Sequence[PodRef], start: float, end: float, step_seconds: float) -> Samples:
@@ -79,7 +81,7 @@ class ScrapeSource:
     def scrape_now(self) -> None:
         """Scrape every watched pod once, here and now."""
         with self._lock:
-            pods = list(self._pods.values())
+            pods = [s for s in self._pods.values() if not s.paused]
         for pod in pods:
             pod.scrape()
 
@@ -115,6 +117,7 @@ class _Scraped:
 
     def __init__(self, pod: PodRef, timeout_seconds: float, ring: Ring, clock: Callable[[], float]) -> None:
         self.pod, self.named_at = pod, 0.0
+        self.paused = False
         self.error: MetricsError | None = None
         self._url, self._what = f"http://{instance(pod)}/metrics", f"pod {pod.name} at {instance(pod)}"
         self._timeout, self._ring, self._clock = timeout_seconds, ring, clock
@@ -169,5 +172,6 @@ class _Scraped:
         with contextlib.closing(self._session):
             while not self._stopped.is_set():
                 began = time.monotonic()
-                self.scrape()
+                if not self.paused:
+                    self.scrape()
                 self._stopped.wait(max(0.0, interval_seconds - (time.monotonic() - began)))

@@ -21,25 +21,28 @@ class Step(StrEnum):
 _TOO_LITTLE: Final = frozenset({"NotEnoughWindows", "NotEnoughRequests", "MetricsMissing"})
 
 
-def accept(kind: TrialKind, verdict: Verdict, *, last: bool, confirm: bool, seen: bool = False) -> tuple[Step, Verdict]:
-    """The next step, and the verdict to keep.
+def accept(
+    kind: TrialKind, verdict: Verdict, *, last: bool, confirm: bool, seen: bool = False, enough: bool = True
+) -> tuple[Step, Verdict]:
+    """The next step, and the verdict to keep. The judge may be asked at any look; what is final ends the measurement.
 
     last: the measurement cannot be made longer. confirm: a gain is measured again. seen: the canary shows the
-    middleware. An install needs no gain: it must be seen, and nothing may be worse.
+    middleware. enough: it is long enough to say that nothing is worse. An install needs no gain: it must be seen, and
+    nothing may be worse.
     """
     if kind in (TrialKind.INSTALL, TrialKind.DRAIN):
-        return _accept_install(verdict, last=last, seen=seen or kind is TrialKind.DRAIN)
+        return _accept_install(verdict, last=last, seen=seen or kind is TrialKind.DRAIN, enough=enough)
     if verdict.kind is Kind.BETTER:
         return (Step.CONFIRM if confirm else Step.PROMOTE), verdict
-    if verdict.kind is Kind.INCONCLUSIVE and not last:
+    if not verdict.final and not last:
         return Step.WAIT, verdict
     return Step.ROLL_BACK, verdict
 
 
-def _accept_install(verdict: Verdict, *, last: bool, seen: bool) -> tuple[Step, Verdict]:
+def _accept_install(verdict: Verdict, *, last: bool, seen: bool, enough: bool) -> tuple[Step, Verdict]:
     if verdict.kind not in (Kind.BETTER, Kind.INCONCLUSIVE):
         return Step.ROLL_BACK, verdict
-    if (verdict.reason in _TOO_LITTLE or not seen) and not last:
+    if (verdict.reason in _TOO_LITTLE or not seen or not enough) and not last:
         return Step.WAIT, verdict
     if verdict.reason == "MetricsMissing":
         return Step.ROLL_BACK, verdict

@@ -16,6 +16,7 @@ from trimtab.plan import around as surroundings
 from trimtab.plan.around import Around
 from trimtab.plan.block import Block
 from trimtab.plan.budgets import DAY_SECONDS
+from trimtab.plan.looks import rest_seconds
 from trimtab.plan.power import about, seconds_to_see, traffic_of
 from trimtab.plan.record import NO_ROOM, Phase, TrialKind, TrialRecord
 from trimtab.plan.spec import TunerSpec
@@ -135,9 +136,13 @@ def _health(g: Ground) -> Block | None:
         return Block("TargetPaused", "the Deployment is paused by someone else; resume it first", hard=True)
     if not g.fleet.settled:
         return Block("TargetNotSettled", "a rollout is under way or a pod is not available")
-    need = g.spec.preconditions.stable_seconds
+    asked = g.spec.preconditions.stable_seconds
+    # before settings are tried, the pods' own differences are measured (A/A); one pod has none
+    compared = g.kind is TrialKind.TUNE and g.fleet.replicas > 1
+    need = max(asked, rest_seconds(g.spec) if compared else 0.0)
     if g.fleet.stable_seconds < need:
-        return Block("TargetNotStable", f"waiting until the target has been unchanged and ready for {need:.0f} s")
+        why = ", so that its pods can be compared with each other first" if need > asked else ""
+        return Block("TargetNotStable", f"waiting until the target has been unchanged and ready for {need:.0f} s{why}")
     return None
 
 
@@ -183,7 +188,7 @@ def _converged(g: Ground) -> Block | None:
     for trial in reversed(ended):
         if trial.phase is Phase.PROMOTED:
             break
-        tail += 1
+        tail += 0 if trial.verdict is not None and trial.verdict.reason == "AnotherStartNeeded" else 1
     if tail >= g.spec.search.patience:
         return Block("Converged", f"{tail} trials in a row brought no gain (spec.search.patience)")
     return None
@@ -217,10 +222,12 @@ def _cooldown(g: Ground) -> Block | None:
     last = max(g.recent, key=lambda t: t.finished_at or 0.0, default=None)
     if last is None or last.finished_at is None:
         return None
-    pause = g.spec.rollout.cooldown_after(rolled_back=last.phase is Phase.ROLLED_BACK)
+    no_room = last.verdict is not None and last.verdict.reason == NO_ROOM  # nothing was restarted
+    back = last.phase is Phase.ROLLED_BACK and not no_room
+    pause = g.spec.rollout.cooldown_after(rolled_back=back)
     if last.finished_at + pause <= g.now:
         return None
-    why = "after a rollback" if last.phase is Phase.ROLLED_BACK else "between trials"
+    why = "after a rollback" if back else "between trials"
     return Block("CoolingDown", f"pausing {pause:.0f} s {why}")
 
 

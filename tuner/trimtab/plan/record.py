@@ -107,7 +107,6 @@ class Peer:
     """A pod that served before the trial. place: where it ran (`PodView.place`)."""
 
     name: str
-    ip: str | None = None
     place: str = ""
 
 

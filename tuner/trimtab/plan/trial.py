@@ -12,8 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from trimtab.judge.guardrail import Breach, GuardrailLimits, serving_breach, startup_breach
+from trimtab.judge.settle import LEAST_WINDOWS, unsettled
 from trimtab.judge.verdict import Kind, Objective, Pair, Verdict, evaluate
 from trimtab.plan.accept import Step, accept
+from trimtab.plan.looks import age_remark, count, evaluation_start, longest_warmup
 from trimtab.plan.record import (
     BASELINE_EXPECTED,
     ENDED,
@@ -32,10 +34,6 @@ from trimtab.plan.record import (
 from trimtab.plan.room import excused, no_room, seen_beside
 from trimtab.plan.spec import TunerSpec
 
-#: paired windows per measurement; more gives the t-test more degrees of freedom, fewer gives each window more requests
-WINDOWS: Final = 10
-#: no window shorter than this: three scrapes at the usual demo interval of 2 s
-MIN_WINDOW_SECONDS: Final = 6.0
 #: how often a measurement may begin anew because samples were lost (an operator restart with direct scrapes)
 MAX_REMEASURE: Final = 2
 #: share of a measurement that samples must cover
@@ -93,29 +91,21 @@ def advance(
     return outside(at) or (phases or PHASES)[record.phase](at)
 
 
-def windows(spec: TunerSpec, start: float, end: float) -> list[tuple[float, float]]:
-    """The paired windows of [start, end], oldest first; the rest that does not fill a window is left out."""
-    length = max(MIN_WINDOW_SECONDS, spec.rollout.measurement_seconds / WINDOWS)
-    count = int((end - start + 1e-6) / length)
-    return [(start + i * length, start + (i + 1) * length) for i in range(count)]
-
-
-def evaluation_start(spec: TunerSpec, record: TrialRecord, now: float) -> float | None:
-    """Since when pairs are needed, if the phase evaluates now; None when it does not."""
-    start = record.measure_from if record.measure_from is not None else record.phase_since
-    if record.phase is Phase.MEASURING:
-        rollout = spec.rollout
-        due = min(rollout.max_measurement_seconds, rollout.measurement_seconds * (1 + 0.5 * record.evaluations))
-        return start if now - start >= due else None
-    if record.phase is Phase.CONFIRMING:
-        since = record.confirm_from if record.confirm_from is not None else record.phase_since
-        return start if now - since >= spec.rollout.confirmation_seconds else None
-    return None
-
-
 def objective(spec: TunerSpec) -> Objective:
     o = spec.objective
-    return Objective(o.slo.ttft_seconds, o.slo.tpot_seconds, o.min_gain_percent, o.max_latency_regression_percent)
+    return Objective(
+        ttft_seconds=o.slo.ttft_seconds,
+        tpot_seconds=o.slo.tpot_seconds,
+        min_gain_percent=o.min_gain_percent,
+        max_latency_regression_percent=o.max_latency_regression_percent,
+        start_variation_percent=o.variation.start_percent,
+        pod_variation_percent=o.variation.pod_percent,
+        ttft_weight=o.weights.ttft,
+        tpot_weight=o.weights.tpot,
+        ttft_p99_limit_seconds=o.limits.ttft_p99_seconds,
+        max_error_percent=o.limits.error_percent,
+        max_truncated_percent=o.limits.truncated_percent,
+    )
 
 
 def guardrail_limits(spec: TunerSpec) -> GuardrailLimits:
@@ -256,11 +246,23 @@ def _serving_trouble(at: Situation) -> TrialRecord | None:
 def _warming_up(at: Situation) -> TrialRecord:
     if trouble := _serving_trouble(at):
         return trouble
-    if at.in_phase >= at.spec.rollout.warmup_seconds:
-        return at.record.to(
-            Phase.MEASURING, at.now, "measuring canary against control", measure_from=at.now, evaluations=0
-        )
-    return at.record
+    spec, r = at.spec, at.record
+    if at.in_phase < spec.rollout.warmup_seconds:
+        return r
+    seen, over = count(spec, r.phase_since, at.now), at.in_phase >= longest_warmup(spec)
+    if seen < LEAST_WINDOWS or over:
+        moving = unsettled(at.evidence.pairs) if over else None
+        return _measure(at, f"measuring canary against control{f', though {moving}' if moving else ''}")
+    if evaluation_start(spec, r, at.now) is None:
+        return r
+    moving = unsettled(at.evidence.pairs)
+    if moving is None:
+        return _measure(at, "the canary has settled; measuring it against control")
+    return replace(r, evaluations=seen, message=f"warming up: {moving}")
+
+
+def _measure(at: Situation, text: str) -> TrialRecord:
+    return at.record.to(Phase.MEASURING, at.now, text, measure_from=at.now, evaluations=0)
 
 
 def _measuring(at: Situation) -> TrialRecord:
@@ -272,9 +274,13 @@ def _measuring(at: Situation) -> TrialRecord:
         return r
     if again := _measure_again(at, start):
         return again
-    last = at.now - start >= rollout.max_measurement_seconds
+    elapsed = at.now - start
+    last, enough = (elapsed >= s for s in (rollout.max_measurement_seconds, rollout.measurement_seconds))
     confirm = rollout.confirmation_seconds > 0
-    step, verdict = accept(r.kind, _evaluate(at), last=last, confirm=confirm, seen=at.evidence.middleware_seen)
+    verdict = _evaluate(at)
+    step, verdict = accept(
+        r.kind, verdict, last=last, confirm=confirm, seen=at.evidence.middleware_seen, enough=enough
+    )  # fmt: skip
     said = verdict.message.rstrip(".")
     if step is Step.CONFIRM:
         text = f"{said}; measuring again before promotion"
@@ -283,7 +289,7 @@ def _measuring(at: Situation) -> TrialRecord:
         return _promote(at, verdict)
     if step is Step.WAIT:
         text = f"{said}; measuring longer"
-        return replace(r, evaluations=r.evaluations + 1, verdict=verdict, message=text)
+        return replace(r, evaluations=count(at.spec, start, at.now), verdict=verdict, message=text)
     return roll_back(at, verdict)
 
 
@@ -310,8 +316,8 @@ def _confirming(at: Situation) -> TrialRecord:
     if again := _measure_again(at, start):
         return again
     since = at.record.confirm_from if at.record.confirm_from is not None else at.record.phase_since
-    fresh = mean_gain([p for p in at.evidence.pairs if p.start >= since - 1e-6], objective(at.spec))
     verdict = _evaluate(at)
+    fresh = mean_gain([p for p in at.evidence.pairs if p.start >= since - 1e-6], objective(at.spec), verdict.reason)
     if verdict.kind is Kind.BETTER and fresh is not None and (fresh > 0 or verdict.reason == "LatencyBetter"):
         return _promote(at, verdict)
     if verdict.kind is Kind.BETTER:
@@ -321,17 +327,27 @@ def _confirming(at: Situation) -> TrialRecord:
 
 
 def _evaluate(at: Situation) -> Verdict:
-    canary, control = at.evidence.canary, at.evidence.control
-    if canary is None or control is None:
+    seen = at.evidence
+    if seen.canary is None or seen.control is None:
         return _verdict(Kind.INCONCLUSIVE, "MetricsMissing", "the metrics source has no samples of canary or control")
-    return evaluate(at.evidence.pairs, canary, control, objective(at.spec))
+    goal = objective(at.spec)
+    if at.record.kind is TrialKind.POLICY:
+        goal = replace(goal, start_variation_percent=0.0)  # nothing is started anew
+    verdict = evaluate(
+        seen.pairs, seen.canary, seen.control, goal, seen.before, own=seen.own, earlier=seen.earlier
+    )  # fmt: skip
+    remark = age_remark(at.record, at.view)
+    return replace(verdict, message=f"{verdict.message.rstrip('.')}; {remark}.") if remark else verdict
 
 
-def mean_gain(pairs: Sequence[Pair], goal: Objective) -> float | None:
-    """Mean goodput difference canary - control over `pairs`, None when no pair knows both."""
+def mean_gain(pairs: Sequence[Pair], goal: Objective, reason: str = "") -> float | None:
+    """Mean difference canary - control over `pairs` of what decided: goodput, or SLO attainment where the verdict's
+    `reason` says so. None when no pair knows both."""
+    limits = goal.ttft_seconds, goal.tpot_seconds
+    by_attainment = reason.startswith("Attainment")
     gains: list[float] = []
     for p in pairs:
-        a, b = (o.goodput(goal.ttft_seconds, goal.tpot_seconds) for o in (p.canary, p.control))
+        a, b = (o.attainment(*limits) if by_attainment else o.goodput(*limits) for o in (p.canary, p.control))
         if a is not None and b is not None:
             gains.append(a - b)
     return sum(gains) / len(gains) if gains else None

@@ -46,6 +46,8 @@ class DemoScenario:
     search_max_num_seqs: tuple[int, int] = (8, 256)
     # --- the trials
     warmup_seconds: float = 8.0
+    #: three windows, within stable_seconds
+    baseline_seconds: float = 18.0
     measurement_seconds: float = 36.0
     confirmation_seconds: float = 12.0
     verification_seconds: float = 6.0
@@ -126,6 +128,8 @@ def spec_dict(name: str, demo: DemoScenario = DEMO, metrics: Mapping[str, Any] |
         },
         "rollout": {
             "warmupSeconds": demo.warmup_seconds,
+            "maxWarmupSeconds": demo.warmup_seconds,
+            "baselineSeconds": demo.baseline_seconds,
             "measurementSeconds": demo.measurement_seconds,
             "confirmationSeconds": demo.confirmation_seconds,
             "maxMeasurementSeconds": demo.measurement_seconds,

@@ -13,13 +13,13 @@ from trimtab.diagnose.from_observation import case_of
 from trimtab.diagnose.rules import examine
 from trimtab.errors import MetricsError
 from trimtab.judge.verdict import Pair
-from trimtab.observe.mapping import fleet, has_gap
-from trimtab.observe.observation import Observation
+from trimtab.observe.mapping import fleet, has_gap, observe
+from trimtab.observe.observation import Observation, combine
 from trimtab.observe.samples import MetricsSource, PodRef, Samples
+from trimtab.plan.looks import before_spans, compared, evaluation_start, predecessor, window_seconds, windows
 from trimtab.plan.preconditions import FleetView
 from trimtab.plan.record import Evidence, Phase, PodView, TargetView, TrialRecord
 from trimtab.plan.spec import TunerSpec
-from trimtab.plan.trial import evaluation_start, windows
 
 #: samples per evaluated window: enough to see a counter reset, few enough for a small query
 _SAMPLES_PER_WINDOW: Final = 5
@@ -41,14 +41,16 @@ def trial_evidence(
 
     A source that fails is evidence too: the gap guardrail counts it.
     """
-    canary = [p.name for p in view.canary if p.health.ready]
-    control = [p.name for p in view.control if p.health.ready]
-    pods = [where(p) for p in (*view.canary, *view.control) if p.health.ready]
+    against = compared(record, view)
+    canary, control = [p.name for p in view.canary if p.health.ready], [p.name for p in against]
+    pods = [where(p) for p in (*view.canary, *against) if p.health.ready]
     start = evaluation_start(spec, record, now)
     recent = now - spec.guardrails.window_seconds
-    step = max(1.0, windows(spec, 0.0, 1e6)[0][1] / _SAMPLES_PER_WINDOW)
+    step = max(1.0, window_seconds(spec) / _SAMPLES_PER_WINDOW)
+    judged = start is not None and record.phase is not Phase.WARMING_UP
     try:
         samples = source.fetch(pods, recent if start is None else min(start, recent), now, step)
+        before, own = _before(source, spec, record, view, where, step) if judged else ((), False)
     except MetricsError as error:
         return Evidence(problem=str(error))
     watched = canary if record.phase in (Phase.PROMOTING, Phase.VERIFYING) else canary + control
@@ -61,7 +63,33 @@ def trial_evidence(
         pairs=_pairs(samples, canary, control, windows(spec, start, now)) if start is not None else (),
         canary=fleet(samples, canary, start, now) if start is not None else None,
         control=fleet(samples, control, start, now) if start is not None else None,
+        before=before,
+        own=own,
     )
+
+
+def _before(
+    source: MetricsSource,
+    spec: TunerSpec,
+    record: TrialRecord,
+    view: TargetView,
+    where: Callable[[PodView], PodRef],
+    step: float,
+) -> tuple[tuple[Pair, ...], bool]:
+    """Windows before the trial: the pod that was there then beside the control; and whether it tells of the canary.
+
+    A source that no longer has them has none: then less is known of the pods.
+    """
+    spans = before_spans(spec, record)
+    peer, own = predecessor(record, view)
+    against = compared(record, view)
+    if not spans or peer is None or not against:
+        return (), False
+    there = next((where(p) for p in view.canary if p.name == peer.name), None)
+    # a pod that is gone is asked for by its name only: its address may be another's by now
+    old = there or replace(where(against[0]), name=peer.name, ip=None)
+    samples = source.fetch([old, *(where(p) for p in against)], spans[0][0], spans[-1][1], step)
+    return _pairs(samples, [peer.name], [p.name for p in against], spans), own
 
 
 def _pairs(
@@ -70,9 +98,11 @@ def _pairs(
     """Canary and control over the same minutes; a span in which either is unknown is left out."""
     out: list[Pair] = []
     for start, end in spans:
-        ours, theirs = fleet(samples, canary, start, end), fleet(samples, control, start, end)
+        ours = fleet(samples, canary, start, end)
+        each = [seen for pod in sorted(set(control)) if (seen := observe(samples, pod, start, end)) is not None]
+        theirs = combine(each)
         if ours is not None and theirs is not None:
-            out.append(Pair(start, end, ours, theirs))
+            out.append(Pair(start, end, ours, theirs, tuple(each)))
     return tuple(out)
 
 

@@ -16,11 +16,15 @@ from trimtab.errors import TrimtabError
 from trimtab.observe.observation import Observation
 from trimtab.observe.scrape import ScrapeSource
 from trimtab.plan.block import Block
+from trimtab.plan.looks import earlier_starts, undisturbed_since
 from trimtab.plan.preconditions import FleetView, Ground, first_block
-from trimtab.plan.record import SERVING, Evidence, Phase, TargetView, TrialRecord, Wish
+from trimtab.plan.record import SERVING, Evidence, Peer, Phase, Strategy, TargetView, TrialKind, TrialRecord, Wish
 from trimtab.plan.spec import TunerSpec
-from trimtab.plan.trial import advance, desired, objective
-from trimtab.tune.evidence import look_at, trial_evidence, with_findings
+from trimtab.plan.switchback import advance, desired
+from trimtab.plan.trial import objective
+from trimtab.plan.way import Way, way
+from trimtab.tune.evidence import look_at, with_findings
+from trimtab.tune.periods import evidence_of
 from trimtab.tune.proposals import Proposals, tried
 from trimtab.tune.state import State, Store
 from trimtab.tune.target import Target
@@ -32,6 +36,9 @@ STUDY: Final = "tune"
 _SHOWN_SECONDS: Final = 20.0
 #: limits of the windows that give the figures before and after
 _FIGURES_SECONDS: Final = (20.0, 120.0)
+#: phases in which metrics are asked for; those of a switchback in which the baseline serves alone
+_WATCHED: Final = SERVING | {Phase.VERIFYING}
+_ALONE: Final = frozenset({Phase.MEASURING_BEFORE, Phase.MEASURING_AFTER})
 _KILLED: Final = "stopped because the run before was ended in the middle of it"
 
 
@@ -79,8 +86,8 @@ class Loop:
         while not self.state.done:
             now = self.clock()
             await self.target.look(now)
-            self.source.watch(self.target.ready_refs())
             record = self.state.active
+            self.source.watch(self.target.ready_refs(), keep=_compared(record))
             if record is not None:
                 await self._trial_tick(record, now)
             else:
@@ -101,12 +108,14 @@ class Loop:
                 self.state.template = dict(self.target.template)
             self.store.save(self.state)
         self.seen = Seen(view=view, canary=evidence.recent_canary, control=evidence.recent_control)
-        self.target.drive(desired(after.phase, view.template))
+        self.target.drive(desired(after, view.template))
 
     async def _evidence(self, record: TrialRecord, view: TargetView, now: float) -> Evidence:
-        if record.phase not in SERVING and record.phase is not Phase.VERIFYING:
+        phases = _WATCHED if record.strategy is Strategy.CANARY else _WATCHED | _ALONE
+        if record.phase not in phases or record.name == self.inherited:
             return Evidence()
-        return await asyncio.to_thread(trial_evidence, self.source, self.spec, record, view, self.target.ref, now)
+        seen = await asyncio.to_thread(evidence_of, self.source, self.spec, record, view, self.target.ref, now)
+        return replace(seen, earlier=earlier_starts(record, self.state.trials))
 
     # --- between trials -----------------------------------------------------------------------------------------------
     async def _idle_tick(self, now: float) -> None:
@@ -141,18 +150,23 @@ class Loop:
         if self.state.before is None:
             self.state.before = figures(self.spec, fleet.observation)
         number = len(self.state.trials) + 1
-        assert fleet.configuration is not None  # no block means it is known
+        chosen = way(self.spec.rollout, fleet.replicas, TrialKind.TUNE, self.state.trials, now)
+        assert fleet.configuration is not None and isinstance(chosen, Way)  # no block means that they are known
         record = TrialRecord(
             name=f"trial-{number}",
             number=number,
             configuration=proposed.configuration,
             baseline=fleet.configuration,
-            phase=Phase.STARTING,
+            phase=Phase.STARTING if chosen.strategy is Strategy.CANARY else Phase.MEASURING_BEFORE,
             phase_since=now,
             started_at=now,
             replicas=fleet.replicas,
             origin=proposed.origin,
             message=proposed.origin,
+            strategy=chosen.strategy,
+            max_surge=chosen.max_surge,
+            peers=tuple(Peer(p.name, p.place) for p in self.target.view().control),
+            undisturbed_since=undisturbed_since(self.spec, fleet.stable_seconds, now),
         )
         self.state.put(record)
         self.store.save(self.state)
@@ -180,6 +194,11 @@ class Loop:
     def _figures_seconds(self) -> float:
         low, high = _FIGURES_SECONDS
         return min(high, max(low, self.spec.rollout.measurement_seconds))
+
+
+def _compared(record: TrialRecord | None) -> set[str]:
+    """Pods that are gone but whose samples the trial still needs."""
+    return set() if record is None else {p.name for p in record.peers} | {s.pod for s in record.spans}
 
 
 def figures(spec: TunerSpec, observation: Observation | None) -> Json | None:

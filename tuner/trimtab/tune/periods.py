@@ -15,10 +15,10 @@ from trimtab.judge.windows import Pair
 from trimtab.observe.mapping import fleet, has_gap
 from trimtab.observe.observation import Observation, combine
 from trimtab.observe.samples import MetricsSource, PodRef, Samples
+from trimtab.plan.looks import windows
 from trimtab.plan.record import Evidence, Phase, PodView, Span, Strategy, TargetView, TrialRecord
 from trimtab.plan.spec import TunerSpec
 from trimtab.plan.switchback import measured
-from trimtab.plan.trial import windows
 from trimtab.tune.evidence import FRESH_SECONDS, trial_evidence
 
 #: phases in which the pod with the candidate serves alone

@@ -47,7 +47,7 @@ class Replica:
             age_seconds=self.child.age_seconds if self.child is not None else 0.0,
             last_log=self.child.tail() if self.dead and self.child is not None else "",
         )
-        return PodView(self.name, "127.0.0.1", health)
+        return PodView(self.name, "127.0.0.1", health, place=f"slot-{self.slot}")
 
 
 def free_port() -> int:

@@ -14,18 +14,21 @@ from typing import Any, Final
 from trimtab.engine.settings import Configuration
 from trimtab.errors import InputError
 from trimtab.judge.verdict import Kind, Verdict
-from trimtab.plan.record import Phase, TrialKind, TrialRecord
+from trimtab.plan.record import Peer, Phase, Span, Strategy, TrialKind, TrialRecord
 from trimtab.tune.process import Identity
 
 Json = dict[str, Any]
 VERSION: Final = 1
+#: trials of earlier runs that are kept
+MOST_EARLIER: Final = 200
 
 
 @dataclass
 class State:
     """`command`: as the person gave it. `template`: what serves now. `processes`: of the run that wrote this.
 
-    before, after: figures of the whole target without trials. done: the search had ended.
+    before, after: figures of the whole target without trials. done: the search had ended. earlier: ended trials of runs
+    before this one, oldest first; the search weighs them by how alike the load is.
     """
 
     command: list[str]
@@ -36,11 +39,17 @@ class State:
     before: Json | None = None
     after: Json | None = None
     done: bool = False
+    earlier: list[TrialRecord] = field(default_factory=list)
 
     @property
     def active(self) -> TrialRecord | None:
         """The trial in flight."""
         return next((t for t in self.trials if not t.ended), None)
+
+    def anew(self, command: list[str], replicas: int, template: Json) -> State:
+        """A new run's state that remembers what this one tried."""
+        known = [*self.earlier, *(t for t in self.trials if t.ended)]
+        return State(command, replicas, template, earlier=known[-MOST_EARLIER:])
 
     def put(self, record: TrialRecord) -> None:
         """Add the trial, or write it over its older self."""
@@ -95,6 +104,7 @@ def to_json(state: State) -> Json:
         "before": state.before,
         "after": state.after,
         "done": state.done,
+        "earlier": [record_json(t) for t in state.earlier],
     }
 
 
@@ -103,6 +113,8 @@ def record_json(record: TrialRecord) -> Json:
     out: Json = {f.name: getattr(record, f.name) for f in fields(record)}
     out["configuration"], out["baseline"] = dict(record.configuration), dict(record.baseline)
     out["phase"] = record.phase.value
+    out["peers"] = [asdict(p) for p in record.peers]
+    out["spans"] = [asdict(s) for s in record.spans]
     out["verdict"] = None if record.verdict is None else {**asdict(record.verdict), "kind": record.verdict.kind.value}
     return out
 
@@ -119,6 +131,7 @@ def _state(data: Mapping[str, Any]) -> State:
         before=data["before"],
         after=data["after"],
         done=data["done"],
+        earlier=[record_of(t) for t in data.get("earlier", ())],
     )
 
 
@@ -130,6 +143,9 @@ def record_of(data: Mapping[str, Any]) -> TrialRecord:
         "baseline": Configuration.of(data["baseline"]),
         "kind": TrialKind(data.get("kind", TrialKind.TUNE)),  # only settings are tried here; older states do not say it
         "phase": Phase(data["phase"]),
+        "peers": tuple(Peer(**p) for p in data.get("peers", ())),
+        "spans": tuple(Span(**s) for s in data.get("spans", ())),
+        "strategy": Strategy(data.get("strategy", Strategy.CANARY)),
         "verdict": None if verdict is None else Verdict(**{**verdict, "kind": Kind(verdict["kind"])}),
     }
     return TrialRecord(**values)
