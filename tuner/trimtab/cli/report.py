@@ -14,7 +14,7 @@ from trimtab.load.shape import require_positive
 FileOption = Annotated[
     str | None,
     typer.Option("--file", "-f", metavar="FILE", show_default=False,
-                 help="--state or --json of `trimtab tune`, or `kubectl get vllmtuners,tuningtrials -o json`. -: stdin"),
+                 help="--state or --json of `trimtab tune`, or `kubectl get vllmtuners,tuningtrials -o json`, or -."),
 ]  # fmt: skip
 OutOption = Annotated[Path, typer.Option("--output", "-o", help="The page to write.")]
 TunerOption = Annotated[str | None, typer.Option(help="Which tuner, where the file holds several.")]

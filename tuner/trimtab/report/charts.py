@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _WIDE, _NARROW = 9.4, 4.6
 #: gains beyond this are cut in the picture: +300%
 _MOST: Final = 3.0
+#: characters of a trial's label in the wide and in the narrow form
+_LABEL, _SHORT_LABEL = 54, 24
 _MARKS: Final = {Kind.BETTER: ("better", "^"), Kind.WORSE: ("worse", "v"), Kind.ERROR: ("worse", "X"),
                  Kind.INCONCLUSIVE: ("same", "o")}  # fmt: skip
 
@@ -57,31 +59,34 @@ def picture(name: str, alt: str, caption: str, draw: Callable[[float], Figure]) 
 
 def gains(report: Report) -> Picture | None:
     """Each trial's gain with its interval; None where none was measured."""
-    known = [t for t in report.trials if t.verdict is not None and t.verdict.gain is not None]
-    if not known:
+    shown = [t for t in report.trials if t.ended or t.verdict is not None]
+    if not any(t.verdict is not None and t.verdict.gain is not None for t in shown):
         return None
-    lines = [f"trial {t.number} {_percent(t)}" for t in known]
+    lines = [f"trial {t.number} {_percent(t)}" for t in shown]
     alt = f"Goodput gain of each trial with its interval: {'; '.join(lines)}."
     return picture("gain", alt, "Goodput of canary over control in each trial. The line is the interval: where it "
-                   "crosses 0, the data cannot tell the two apart.", lambda width: _gains(known, width))  # fmt: skip
+                   "crosses 0, the data cannot tell the two apart.", lambda width: _gains(shown, width))  # fmt: skip
 
 
 def _percent(trial: TrialRecord) -> str:
-    assert trial.verdict is not None and trial.verdict.gain is not None
-    return f"{trial.verdict.gain * 100:+.1f}%"
+    verdict = trial.verdict
+    return "not measured" if verdict is None or verdict.gain is None else f"{verdict.gain * 100:+.1f}%"
 
 
 def _gains(trials: Sequence[TrialRecord], width: float) -> Figure:
     figure, (axes,) = _figure(width, 0.42 * len(trials) + 0.9, 1)
     names = []
     for place, trial in enumerate(reversed(trials)):
+        names.append(_short(f"{trial.number}: {change_text(trial)}", _LABEL if width > _NARROW else _SHORT_LABEL))
         verdict = trial.verdict
-        assert verdict is not None and verdict.gain is not None
+        if verdict is None or verdict.gain is None:
+            why = verdict.reason if verdict is not None else trial.phase.value
+            axes.annotate(f" ended early: {why}", (0, place), va="center", color=INK["muted"], fontsize=9)
+            continue
         role, mark = _MARKS[verdict.kind]
         low, high = (_cut(v if v is not None else verdict.gain) for v in (verdict.gain_low, verdict.gain_high))
         axes.plot([100 * low, 100 * high], [place, place], color=INK[role], lw=2.4, solid_capstyle="butt")
         axes.plot([100 * _cut(verdict.gain)], [place], color=INK[role], marker=mark, ms=8)
-        names.append(_short(f"{trial.number}: {change_text(trial)}", 44 if width > _NARROW else 24))
     axes.axvline(0, color=INK["text"], lw=1)
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(-0.6, len(names) - 0.4)
@@ -117,9 +122,13 @@ def timeline(report: Report) -> Picture | None:
     ]
     alt = f"Timeline of trials, canary against control. {'; '.join(parts)}."
     caption = (
-        "Each bar is one trial, as wide as it was measured: the canary (thick) beside the control (thin) over the same "
-        "minutes. Dashed: where the guardrail would have ended the trial. Dotted: the SLO."
+        "Each grey band is one trial with its restarts and warm-up; the lines are as long as it was measured: the "
+        "canary (thick) beside the control (thin) over the same minutes."
     )
+    if report.limits.latency_ratio is not None:
+        caption += " Dashed: where the guardrail would have ended the trial."
+    if report.limits.ttft_seconds is not None or report.limits.tpot_seconds is not None:
+        caption += " Dotted: the SLO."
     return picture("time", alt, caption, lambda width: _timeline(report, shown, panels, width))
 
 
@@ -134,6 +143,8 @@ def _timeline(
     figure, axes = _figure(width, 1.75 * len(panels) + 0.7, len(panels))
     zero = report.began or 0.0
     for one, (key, title, limit) in zip(axes, panels, strict=True):
+        for trial in report.trials:
+            _span(one, trial, zero, named=one is axes[0])
         for trial in trials:
             _trial_bars(one, report, trial, key, zero)
         slo = getattr(report.limits, limit) if limit else None
@@ -141,7 +152,7 @@ def _timeline(
             one.axhline(slo, color=INK["limit"], ls=":", lw=1.4)
         _samples(one, report, key, zero)
         one.set_title(title)
-        one.set_ylim(bottom=0)
+        one.set_ylim(0, (1.25 if one is axes[0] else 1.1) * one.dataLim.y1)
         one.sharex(axes[-1])
         one.tick_params(labelbottom=one is axes[-1])
     axes[-1].set_xlabel("minutes since the first trial")
@@ -160,12 +171,17 @@ def _trial_bars(axes: Axes, report: Report, trial: TrialRecord, key: str, zero: 
             axes.plot([begin, end], [ratio * theirs] * 2, color=INK["worse"], lw=1.2, ls="--")
     if ours is not None:
         axes.plot([begin, end], [ours, ours], color=INK["canary"], lw=4.5, solid_capstyle="butt")
-    top = max(v for v in (ours, theirs, 0.0) if v is not None)
-    if key == "goodput":
+
+
+def _span(axes: Axes, trial: TrialRecord, zero: float, *, named: bool) -> None:
+    """The whole trial as a band, restarts and warm-up included."""
+    begin, end = (trial.started_at - zero) / 60, ((trial.finished_at or trial.phase_since) - zero) / 60
+    axes.axvspan(begin, end, color=INK["grid"], alpha=0.45, lw=0)
+    if named:
         kept = trial.phase is Phase.PROMOTED
-        label = f"{trial.number}{' kept' if kept else ''}"
-        axes.annotate(label, ((begin + end) / 2, top), xytext=(0, 4), textcoords="offset points", ha="center",
-                      color=INK["better" if kept else "muted"], fontsize=9)  # fmt: skip
+        axes.annotate(f"{trial.number}{' kept' if kept else ''}", ((begin + end) / 2, 0.97), ha="center", va="top",
+                      xycoords=("data", "axes fraction"), color=INK["better" if kept else "muted"],
+                      fontsize=9)  # fmt: skip
 
 
 def _samples(axes: Axes, report: Report, key: str, zero: float) -> None:
@@ -188,7 +204,6 @@ def _legend(axes: Axes, report: Report) -> None:
         handles.append(Line2D([], [], color=INK["limit"], ls=":", lw=1.4, label="SLO"))
     axes.legend(handles=handles, ncols=len(handles), loc="lower right", bbox_to_anchor=(1.0, 1.02), handlelength=1.6,
                 borderpad=0, columnspacing=1.0)  # fmt: skip
-    axes.margins(y=0.18)
 
 
 def before_after(report: Report) -> Picture | None:
@@ -204,7 +219,8 @@ def before_after(report: Report) -> Picture | None:
         return None
     said = "; ".join(f"{t}: p50 to p99 {b[0]:.3g} to {b[1]:.3g} before, {a[0]:.3g} to {a[1]:.3g} after"
                      for t, b, a, _ in known)  # fmt: skip
-    caption = "From the median (dot) to the slowest of 100 requests (bar's end), before and after. Dotted: the SLO."
+    slo = " Dotted: the SLO." if any(limit is not None for *_, limit in known) else ""
+    caption = f"From the median (dot) to the slowest of 100 requests (bar's end), before and after.{slo}"
     return picture("ends", f"Latency before and after. {said}.", caption, lambda width: _before_after(known, width))
 
 

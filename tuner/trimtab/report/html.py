@@ -76,7 +76,8 @@ def render(report: Report, price: Price = Price()) -> str:  # noqa: B008
     return _template().render(
         report=report, version=__version__, css=_text("page.css"), warnings=warnings, pictures=pictures,
         headline=words.headline(report), began=_time(report.began), ended=_time(report.ended),
-        wrong=words.wrong(report), main=words.main_cause(report.findings), helpless=words.helpless(report.findings),
+        as_found=words.as_found(report), wrong=words.wrong(report), main=words.main_cause(report.findings),
+        helpless=words.helpless(report.findings),
         sure=words.sure(report), changed=_changed(report), figures=_figures(report),
         rows=[_row(t) for t in report.trials],
         cost=costs.cost_lines(report, price), waste=costs.waste_lines(report, price), saved=costs.saved(report, price),

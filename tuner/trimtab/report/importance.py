@@ -18,10 +18,8 @@ def shares(report: Report) -> tuple[list[tuple[str, float]], str]:
     """(setting, share), largest first; and why there is none, or "". Scores are put on one level first."""
     measured = _levels(report.tried)
     if len(measured) < LEAST_FOR_IMPORTANCE:
-        return (
-            [],
-            f"{len(measured)} trials were measured; below {LEAST_FOR_IMPORTANCE} a share per setting says nothing.",
-        )
+        many = "1 trial was" if len(measured) == 1 else f"{len(measured)} trials were"
+        return [], f"{many} measured; below {LEAST_FOR_IMPORTANCE} a share per setting says nothing."
     moved = sorted({n for c, _ in measured for n in c if _values(measured, n) > 1})
     if len(moved) < 2:
         only = f"Only {moved[0]} was" if moved else "No setting was"

@@ -58,13 +58,15 @@ def compared(key: str, before: float | None, after: float | None) -> tuple[str, 
     if before is None or after is None:
         return "", "same"
     more_is_better = FIGURES[key][3]
+    if figure_text(key, before) == figure_text(key, after):
+        return "the same", "same"
     if FIGURES[key][1] == "%":
         change, moved = f"{(after - before) * 100:+.1f} points", after - before
     elif before == 0:
         return ("none before" if after else ""), "same"
     else:
         change, moved = percent(after / before - 1), after - before
-    if more_is_better is None or abs(moved) < 1e-12:
+    if more_is_better is None:
         return change, "same"
     return change, "better" if (moved > 0) is more_is_better else "worse"
 
@@ -73,8 +75,8 @@ def headline(report: Report) -> str:
     """The one sentence at the top."""
     counts, won = report.counts, report.promoted
     if counts.best_gain is not None and counts.best_gain > 0:
-        many = f"{len(won)} changes" if len(won) > 1 else change_text(won[0])
-        return f"{gain_words(counts.best_gain)} goodput, by {many}"
+        by = " and ".join(shown_flag(n, v) for n, _, v in report.changed()) or won[-1].change
+        return f"{gain_words(counts.best_gain)} goodput{_between(won)}, by {by}"
     if won:
         return f"Lower latency at equal goodput ({counts.best}), by {change_text(won[-1])}"
     if not report.trials:
@@ -87,9 +89,41 @@ def headline(report: Report) -> str:
     return f"Nothing better was found in {len(measured)} trial{'s' * (len(measured) != 1)}; everything is as it was"
 
 
+def shown_flag(setting: str, value: Value | None) -> str:
+    """As on the command line: --max-num-seqs 12, --no-enable-prefix-caching."""
+    name = flag(setting)
+    if isinstance(value, bool):
+        return name if value else name.replace("--", "--no-", 1)
+    return f"{name} {value}" if value is not None else f"{name} left to the engine"
+
+
+def _between(won: Sequence[TrialRecord]) -> str:
+    """The interval, where one trial made the whole gain."""
+    v = won[0].verdict
+    if len(won) != 1 or v is None or v.gain_low is None or v.gain_high is None:
+        return ""
+    return f" (interval {v.gain_low:+.0%} to {v.gain_high:+.0%})"
+
+
+def as_found(report: Report) -> str:
+    """The worst of the figures before, in one sentence; "" where they are not known."""
+    known = {k: v for k, v in (report.before or {}).items() if v is not None}
+    parts = [
+        text.format(known[key])
+        for key, text in (
+            ("slo_attainment", "{:.0%} of requests were inside the SLO"),
+            ("ttft_p99_seconds", "1 of 100 waited {:.2g} s or more for the first token"),
+            ("preemptions_per_second", "each replica preempted {:.2g} requests per second"),
+            ("waiting", "{:.1f} requests waited per replica"),
+        )
+        if key in known
+    ]
+    return f"As found: {'; '.join(parts)}." if parts else ""
+
+
 def gain_words(gain: float) -> str:
     """Beyond ten times as much a number says no more (a control that served next to nothing)."""
-    return "over ten times the" if gain > 9 else percent(gain)
+    return "over ten times the" if gain > 9 else f"{gain:+.0%}"
 
 
 def wrong(report: Report) -> str:
