@@ -23,18 +23,23 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from trimtab.errors import TargetRefused
+from trimtab.plan.budgets import Limits
 from trimtab.tune.proposals import Proposals
+from trimtab_operator.admission import Admission
+from trimtab_operator.brakes import BrakeReader
 from trimtab_operator.care import Care
 from trimtab_operator.cluster import CRD_VERSION, CRDS, GROUP, VERSION, Cluster
 from trimtab_operator.lease import Lease
 from trimtab_operator.loop import Loop
 from trimtab_operator.middleware import Delivery
+from trimtab_operator.neighbours import Neighbours
 from trimtab_operator.profiles import Profiles
-from trimtab_operator.reconcile import FINALIZER, Reconciler
+from trimtab_operator.reconcile import Reconciler
 from trimtab_operator.recorder import Recorder
 from trimtab_operator.records import TUNER_LABEL
 from trimtab_operator.sources import Sources
 from trimtab_operator.telemetry import Telemetry
+from trimtab_operator.upkeep import FINALIZER
 
 _log = logging.getLogger(__name__)
 #: the loop beats ten times a second; this long without a beat means that it hangs
@@ -52,6 +57,7 @@ class Options:
     data_dir: Path
     health_port: int
     metrics_port: int
+    limits: Limits
 
 
 def build(options: Options) -> tuple[Loop, Telemetry]:
@@ -61,6 +67,8 @@ def build(options: Options) -> tuple[Loop, Telemetry]:
     # a container that is started again in its pod is the same holder: it need not wait for its own lease to expire
     identity = os.environ.get("POD_NAME") or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
     options.data_dir.mkdir(parents=True, exist_ok=True)
+    scopes: list[str | None] = [*options.namespaces] or [None]
+    brakes = BrakeReader(cluster, options.lease_namespace, time.time)
     reconciler = Reconciler(
         cluster=cluster,
         sources=Sources(cluster, time.time),
@@ -70,13 +78,14 @@ def build(options: Options) -> tuple[Loop, Telemetry]:
         sleep=time.sleep,
         care=Care(cluster, Delivery(cluster, time.time)),
         profiles=Profiles(cluster),
+        neighbours=Neighbours(cluster, brakes, time.time),
+        admission=Admission(cluster, options.limits, scopes, time.time),
     )
     telemetry = Telemetry()
     telemetry.registry.register(reconciler.fleet)
     lease = Lease(cluster, options.lease_namespace, identity, time.time)
     cluster.fence = lambda: lease.held
     cluster.told = lambda method, resource: telemetry.api_requests.labels(method, resource).inc()
-    scopes: list[str | None] = [*options.namespaces] or [None]
 
     def tuners() -> list[tuple[str, str]]:
         found = [t["metadata"] for scope in scopes for t in cluster.list("VLLMTuner", scope)]

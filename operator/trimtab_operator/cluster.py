@@ -33,6 +33,10 @@ KINDS: Final[Mapping[str, tuple[str, str]]] = {
     "Pod": ("api/v1", "pods"),
     "Secret": ("api/v1", "secrets"),
     "ConfigMap": ("api/v1", "configmaps"),
+    "Namespace": ("api/v1", "namespaces"),
+    "PodDisruptionBudget": ("apis/policy/v1", "poddisruptionbudgets"),
+    "HorizontalPodAutoscaler": ("apis/autoscaling/v2", "horizontalpodautoscalers"),
+    "VerticalPodAutoscaler": ("apis/autoscaling.k8s.io/v1", "verticalpodautoscalers"),
     "Event": ("apis/events.k8s.io/v1", "events"),
     "Lease": ("apis/coordination.k8s.io/v1", "leases"),
 }

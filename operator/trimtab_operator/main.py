@@ -76,13 +76,26 @@ def run(
     health_port: Annotated[int, typer.Option(envvar="TRIMTAB_HEALTH_PORT", help="Port of /healthz; 0: none.")] = 8080,
     metrics_port: Annotated[int, typer.Option(envvar="TRIMTAB_METRICS_PORT", help="Port of /metrics; 0: none.")] = 9090,
     log_format: Annotated[str, typer.Option(envvar="TRIMTAB_LOG_FORMAT", help="json or text.")] = "text",
+    concurrent_trials: Annotated[
+        int, typer.Option(envvar="TRIMTAB_CONCURRENT_TRIALS", min=0, help="Trials at the same time; 0: no limit.")
+    ] = 0,
+    restarts_per_namespace_per_day: Annotated[
+        int,
+        typer.Option(
+            envvar="TRIMTAB_RESTARTS_PER_NAMESPACE_PER_DAY",
+            min=0,
+            help="Pods that trials of one namespace may restart in 24 h; 0: no limit.",
+        ),
+    ] = 0,
 ) -> None:
     """Watch VLLMTuners and tune their targets until stopped."""
+    from trimtab.plan.budgets import Limits
     from trimtab_operator import app as operator
 
     _log_to_stderr(log_format)
     names = _scope(namespace, all_namespaces)
-    operator.run(operator.Options(names, lease_namespace, data_dir, health_port, metrics_port))
+    limits = Limits(concurrent_trials, restarts_per_namespace_per_day)
+    operator.run(operator.Options(names, lease_namespace, data_dir, health_port, metrics_port, limits))
 
 
 @app.command()

@@ -10,7 +10,7 @@ from typing import Any
 
 from trimtab.diagnose.finding import Finding
 from trimtab.errors import SpecError
-from trimtab.plan.block import Block
+from trimtab.plan.block import Block, Note
 from trimtab.plan.middleware import Decision
 from trimtab.plan.preconditions import FleetView, restarts_within_day
 from trimtab.plan.record import TrialRecord
@@ -20,6 +20,8 @@ from trimtab.tune.proposals import Suggestion
 from trimtab_operator.records import conditions
 
 Json = dict[str, Any]
+#: of status.notes, as the CRD has it
+MOST_NOTES = 10
 #: blocks that mean "the tuner cannot do its work until someone mends this": Ready is False
 _NOT_READY = frozenset({"TargetNotFound", "EngineUnreadable", "MetricsUnavailable"})
 
@@ -42,6 +44,7 @@ class Situation:
     spec_error: SpecError | None = None
     #: None keeps what was said before
     middleware: Middleware | None = None
+    notes: Sequence[Note] = ()
 
 
 def tuner_status(
@@ -87,10 +90,14 @@ def tuner_status(
         "findings",
         "configuration",
         "recommendation",
+        "notes",
     ):  # a trial in flight keeps what was last found
         if key in before:
             status[key] = before[key]
     if situation.fleet is not None:
+        status.pop("notes", None)
+        notes = [{"reason": n.reason, "message": n.message[:1024]} for n in situation.notes[:MOST_NOTES]]
+        status |= {"notes": notes} if notes else {}
         _add_fleet(status, situation.fleet)
         _add_suggestion(status, situation.suggestion)
     return status
@@ -146,6 +153,9 @@ def _finding(finding: Finding) -> Json:
         "confidence": round(finding.confidence, 3),
         "message": finding.message[:1024],
         "advice": finding.advice[:1024],
+        "avoid": finding.avoid[:1024],
+        "tunable": finding.tunable,
+        "role": finding.role.value,
         "evidence": {k: round(v, 6) for k, v in finding.evidence.items()},
     }
 
@@ -172,6 +182,8 @@ _READY = ("Ready", "True", "Watching", "target, engine and metrics can be read")
 
 def _idle_reason(spec: TunerSpec, block: Block | None) -> tuple[str, str]:
     """Why nothing happens now."""
+    if block is not None and block.reason in ("KillSwitch", "NamespaceFrozen"):
+        return block.reason, block.message
     if spec.suspend:
         return "Suspended", "suspended; set spec.suspend: false to go on"
     if block is not None:

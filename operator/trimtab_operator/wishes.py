@@ -24,12 +24,15 @@ def holds_policy(trial: Json, spec: TunerSpec, trials: Sequence[Json]) -> bool:
     return bool(won) and won[-1] is trial
 
 
-def wish(tuner: Json, trial: Json, spec: TunerSpec) -> Wish:
-    """What the person wants, from suspend, mode, deletion, the policy and annotations."""
+def wish(tuner: Json, trial: Json, spec: TunerSpec, brake: str = "") -> Wish:
+    """What the person wants, from suspend, mode, deletion, the policy and annotations. brake: what was pulled for many
+    tuners at once."""
     notes: Mapping[str, str] = tuner["metadata"].get("annotations") or {}
     name, stop = trial["metadata"]["name"], ""
     hot = trial["spec"].get("kind") == TrialKind.POLICY.value
-    if spec.suspend:
+    if brake:
+        stop = brake
+    elif spec.suspend:
         stop = "stopped by spec.suspend"
     elif tuner["metadata"].get("deletionTimestamp") or trial["metadata"].get("deletionTimestamp"):
         stop = "stopped because the VLLMTuner or the TuningTrial was deleted"

@@ -51,6 +51,7 @@ READ = {
     ("replicasets", "get list watch"),
     ("pods/log", "get"),
     ("events", "create"),
+    ("namespaces", "get"),
 }
 LOOK = {("deployments", "get list watch"), ("pods", "get list watch")}
 #: trials on Deployments; the middleware's ConfigMaps, and the annotation on pods that brings a policy at once
@@ -58,8 +59,11 @@ APPLY = {
     ("deployments", "get list watch patch"),
     ("pods", "get list watch patch"),
     ("configmaps", "get create patch"),
+    ("poddisruptionbudgets", "list"),
+    ("horizontalpodautoscalers", "list"),
+    ("verticalpodautoscalers", "list"),
 }
-LEASE = ("ops", "leases", "get create update")
+OWN = {("ops", "leases", "get create update"), ("ops", "configmaps named trimtab-kill-switch", "get")}
 CRDS = ("*", "customresourcedefinitions named vllmtuners.trimtab.dev,tuningtrials.trimtab.dev", "get")
 
 
@@ -90,6 +94,34 @@ def test_rendered_crds_are_the_source_and_are_kept(render: Render, root: Path) -
 
 def test_crds_can_be_left_out(render: Render) -> None:
     assert not of_kind(render({"crds.install": "false"}), "CustomResourceDefinition")
+
+
+# --- brakes and limits ------------------------------------------------------------------------------------------------
+def test_the_kill_switch_is_there_and_only_a_pulled_one_is_helms_to_lift(render: Render) -> None:
+    """Helm resets what it has rendered: a `stop: "false"` would lift at each upgrade what a person pulled."""
+
+    def switch(**values: str) -> Manifest:
+        (found,) = [o for o in of_kind(render(values), "ConfigMap") if o["metadata"]["name"] == "trimtab-kill-switch"]
+        return found
+
+    assert "data" not in switch() and switch()["metadata"]["namespace"] == "ops"
+    pulled = switch(**{"killSwitch.stop": "true", "killSwitch.reason": '"incident: 42"'})
+    assert pulled["data"] == {"stop": "true", "reason": "incident: 42"}
+
+
+def test_limits_reach_the_operator(render: Render) -> None:
+    (deployment,) = of_kind(render({"limits.restartsPerNamespacePerDay": "1000000"}), "Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert "--concurrent-trials=10" in container["args"]
+    assert "--restarts-per-namespace-per-day=1000000" in container["args"]
+
+
+def test_output_to_a_config_map_is_a_right_of_its_own(render: Render) -> None:
+    wanted = rights(render({"rbac.writeOutput": "true"})) - rights(render())
+    assert wanted == {("*", "configmaps", "get create patch")}
+    assert rights(render({"rbac.writeOutput": "true", "rbac.mode": '"Apply"'})) == rights(
+        render({"rbac.mode": '"Apply"'})
+    )
 
 
 # --- pods -------------------------------------------------------------------------------------------------------------
@@ -147,7 +179,7 @@ def test_the_operator_gets_its_arguments(render: Render) -> None:
     assert container["command"] == ["trimtab-operator"]
     assert container["args"] == [
         "run", "--namespace=a", "--namespace=b", "--health-port=8080", "--metrics-port=9090", "--data-dir=/data",
-        "--lease-namespace=ops", "--log-format=text",
+        "--lease-namespace=ops", "--log-format=text", "--concurrent-trials=10", "--restarts-per-namespace-per-day=0",
     ]  # fmt: skip
 
 
@@ -184,7 +216,7 @@ def test_by_default_there_is_nothing_optional(render: Render) -> None:
     kinds = {o["kind"] for o in render()}
     assert kinds == {
         "ServiceAccount", "CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding",
-        "Deployment", "Job", "Pod",
+        "Deployment", "Job", "Pod", "ConfigMap",
     }  # fmt: skip
 
 
@@ -233,7 +265,7 @@ def test_helm_test_runs_check(render: Render) -> None:
 
 # --- rights -----------------------------------------------------------------------------------------------------------
 def test_rights_in_recommend_mode_write_nothing_of_the_targets(render: Render) -> None:
-    assert rights(render()) == {("*", *r) for r in READ | LOOK} | {LEASE, CRDS}
+    assert rights(render()) == {("*", *r) for r in READ | LOOK} | {*OWN, CRDS}
 
 
 def test_apply_mode_adds_patch_on_deployments_and_pods_and_config_maps(render: Render) -> None:
@@ -250,7 +282,7 @@ def test_named_namespaces_get_a_role_each_and_no_cluster_wide_rights(everything:
         ("b", "secrets named other", "get"),
         ("a", "configmaps named ca", "get"),
     }
-    assert rights(everything) == expected | {LEASE, CRDS}
+    assert rights(everything) == expected | {*OWN, CRDS}
 
 
 def test_no_cluster_scoped_rights_are_needed(render: Render) -> None:

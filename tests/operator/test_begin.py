@@ -10,6 +10,7 @@ import pytest
 
 from trimtab.engine.settings import Configuration
 from trimtab.observe.observation import Histogram, Observation
+from trimtab.plan.block import Block
 from trimtab.plan.hot import CapProposal
 from trimtab.plan.middleware import Decision
 from trimtab.plan.preconditions import FleetView, Ground
@@ -20,8 +21,9 @@ from trimtab.tune.proposals import Proposed
 from trimtab_operator.care import Cared
 from trimtab_operator.middleware import PodRow, Report
 from trimtab_operator.profiles import Profiles
-from trimtab_operator.reconcile import FINALIZER, Reconciler
+from trimtab_operator.reconcile import Reconciler
 from trimtab_operator.target import Target
+from trimtab_operator.upkeep import FINALIZER
 
 NOW = 1_800_000_000.0
 TEMPLATE: dict[str, Any] = {
@@ -76,7 +78,7 @@ def spec(**more: Any) -> TunerSpec:
 
 
 def begin(cared: Cared, cap: int | None, proposal: Proposed | None, **more: Any) -> tuple[dict[str, Any] | None, Care]:
-    api, care = Api(), Care(cap)
+    api, care, taken = Api(), Care(cap), more.pop("taken", None)
     proposals = SimpleNamespace(next=lambda *_: proposal)
     profiles = Profiles(api)  # type: ignore[arg-type]
     parts: dict[str, Any] = {
@@ -85,6 +87,8 @@ def begin(cared: Cared, cap: int | None, proposal: Proposed | None, **more: Any)
         "proposals": proposals,
         "care": care,
         "profiles": profiles,
+        "neighbours": None,
+        "admission": SimpleNamespace(ask=lambda *_: taken, done=lambda *_: None),
     }
     quiet = SimpleNamespace(event=lambda *_, **__: None)
     reconciler = Reconciler(**parts, recorder=quiet, clock=lambda: NOW, sleep=lambda _: None)  # type: ignore[arg-type]
@@ -143,3 +147,10 @@ def test_settings_come_when_no_cap_can_be_tried(cap: int | None) -> None:
 
 def test_nothing_to_try_is_remembered_and_nothing_begins() -> None:
     assert begin(THERE, None, None)[0] is None
+
+
+def test_without_a_place_nothing_begins_and_the_reason_is_handed_back() -> None:
+    full = Block("TooManyTrials", "wait")
+    for cared, cap in ((DUE, None), (THERE, 100), (THERE, None)):
+        trial, care = begin(cared, cap, PROPOSAL, taken=full)
+        assert trial is None and care.prepared == 0

@@ -13,15 +13,19 @@ from typing import Any
 import pytest
 from builders import evidence, observation
 
-from trimtab.errors import ClusterUnavailable
+from trimtab.errors import ClusterUnavailable, TargetRefused
 from trimtab.observe.middleware import MiddlewareView
 from trimtab.observe.observation import Histogram
+from trimtab.plan.budgets import Limits
 from trimtab.plan.record import Evidence
 from trimtab.plan.token_policy import digest_of
 from trimtab.tune.evidence import Look
 from trimtab_operator import reconcile
+from trimtab_operator.admission import Admission
+from trimtab_operator.brakes import BrakeReader
 from trimtab_operator.care import Care
 from trimtab_operator.middleware import GENERATION_ANNOTATION, Delivery, names
+from trimtab_operator.neighbours import Neighbours
 from trimtab_operator.profiles import Profiles
 from trimtab_operator.reconcile import Reconciler
 from trimtab_operator.records import rfc3339
@@ -162,7 +166,7 @@ class World:
     """`gain` is what the canary of a policy trial has over its control."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, gain: float, **policy: Any) -> None:
-        self.api, self.gain = Api(), gain
+        self.api, self.gain, self.limits = Api(), gain, Limits()
         self.api.objects["Deployment", "llm"] = {
             "metadata": {"name": "llm", "namespace": "ns", "uid": "d", "generation": 1, "resourceVersion": "1"},
             "spec": {"replicas": 2, "selector": {"matchLabels": LABELS}, "template": copy.deepcopy(TEMPLATE)},
@@ -212,6 +216,8 @@ class World:
             lambda _: self.api.settle(),
             Care(api, delivery, lambda: "tok"),
             Profiles(api),
+            Neighbours(api, BrakeReader(api, "ops", lambda: self.api.now), lambda: self.api.now),
+            Admission(api, self.limits, [None], lambda: self.api.now),
         )
 
     def _ask(self, ip: str, port: int) -> MiddlewareView | None:
@@ -325,3 +331,94 @@ def test_killed_at_any_write_it_ends_the_same(monkeypatch: pytest.MonkeyPatch) -
         assert ends == [("Install", "Promoted"), ("Policy", "Promoted")], write
         assert json.loads(world.api.policy())["tokens"] == json.loads(plain.api.policy())["tokens"], write
         assert "paused" not in world.api.objects["Deployment", "llm"]["spec"], write
+
+
+BRAKES = {
+    "KillSwitch": ("ConfigMap", "trimtab-kill-switch", {"data": {"stop": "true", "reason": "incident 42"}}),
+    "NamespaceFrozen": ("Namespace", "ns", {"metadata": {"labels": {"trimtab.dev/freeze": "black-friday"}}}),
+}
+
+
+@pytest.mark.parametrize("reason", BRAKES)
+def test_a_pulled_brake_rolls_back_and_nothing_starts_until_it_is_lifted(
+    monkeypatch: pytest.MonkeyPatch, reason: str
+) -> None:
+    kind, name, body = BRAKES[reason]
+    world = World(monkeypatch, 0.0)
+    world.run(lambda: world.phase(1) == "Measuring")
+    before = world.trials()[0]["spec"]["baseline"]["templateJson"]
+    world.api.objects[kind, name] = body
+    world.run(lambda: world.phase(1) == "RolledBack", 10)
+    verdict = world.trials()[0]["status"]["verdict"]
+    assert verdict["reason"] == "Stopped" and ("incident 42" in verdict["message"]) == (reason == "KillSwitch")
+    deployment = world.api.objects["Deployment", "llm"]
+    assert json.dumps(deployment["spec"]["template"], sort_keys=True) == before and not deployment["spec"].get("paused")
+    for _ in range(20):
+        world.run(lambda: True)
+    status = world.tuner()["status"]
+    found = {c["type"]: c["reason"] for c in status["conditions"]}
+    assert (found["Progressing"], found["Stalled"], status["phase"]) == (reason, reason, "Suspended")
+    assert len(world.trials()) == 1
+    del world.api.objects[kind, name]
+    world.run(lambda: len(world.trials()) == 2)
+
+
+def test_a_second_tuner_of_the_same_target_is_kept_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(monkeypatch, 0.0)
+    other = copy.deepcopy(world.tuner())
+    other["metadata"] |= {"name": "older", "uid": "o", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    world.tuner()["metadata"]["creationTimestamp"] = "2026-02-01T00:00:00Z"
+    world.api.objects["VLLMTuner", "older"] = other
+    for _ in range(5):
+        world.run(lambda: True)
+    found = {c["type"]: c["reason"] for c in world.tuner()["status"]["conditions"]}
+    assert found["Stalled"] == "AnotherTuner" and not world.trials()
+    del world.api.objects["VLLMTuner", "older"]
+    world.api.now += 60
+    world.run(lambda: world.phase(1) == "Promoted")
+
+
+def test_a_full_house_is_said_and_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(monkeypatch, 0.0)
+    world.limits = Limits(concurrent_trials=1)
+    world.reconciler = world.process()
+    meta = {"name": "other-1", "namespace": "elsewhere", "labels": {"trimtab.dev/active": "true"},
+            "creationTimestamp": rfc3339(START), "ownerReferences": [{"controller": True, "uid": "other"}]}  # fmt: skip
+    spec = {"number": 1, "configuration": {}, "baseline": {"deploymentUid": "x", "replicas": 2}, "tunerName": "other"}
+    flying = {"metadata": meta, "spec": spec, "status": {"phase": "Measuring", "startedAt": rfc3339(START)}}
+
+    class Elsewhere(Api):
+        def list(self, kind: str, namespace: str, labels: Any = "") -> list[Json]:
+            everywhere = kind == "TuningTrial" and namespace is None
+            return [*super().list(kind, namespace, labels), *([flying] if everywhere and self.full else [])]
+
+        full = True
+
+    world.api.__class__ = Elsewhere
+    for _ in range(5):
+        world.run(lambda: True)
+    found = {c["type"]: c["reason"] for c in world.tuner()["status"]["conditions"]}
+    assert (found["Progressing"], found["Stalled"]) == ("TooManyTrials", "Working") and not world.trials()
+    Elsewhere.full = False
+    world.run(lambda: world.phase(1) == "Promoted")
+    assert "trimtab.dev/active" not in world.trials()[0]["metadata"]["labels"]
+
+
+def test_a_vertical_autoscaler_and_missing_rights_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(monkeypatch, 0.0)
+    target = {"kind": "Deployment", "name": "llm"}
+    world.api.objects["VerticalPodAutoscaler", "vpa"] = {"metadata": {"name": "vpa"}, "spec": {"targetRef": target}}
+    listed = world.api.list
+
+    def refuse(kind: str, namespace: str, labels: Any = "") -> list[Json]:
+        if kind == "PodDisruptionBudget":
+            raise TargetRefused("403")
+        return listed(kind, namespace, labels)
+
+    monkeypatch.setattr(world.api, "list", refuse)
+    world.run(lambda: True)
+    status = world.tuner()["status"]
+    assert {c["type"]: c["reason"] for c in status["conditions"]}["Stalled"] == "PodsResized"
+    assert [n["reason"] for n in status["notes"]] == ["NoRight"] and "PodDisruptionBudget" in status["notes"][0][
+        "message"
+    ]

@@ -110,6 +110,8 @@ def test_a_rest_after_a_rollback_is_longer() -> None:
     found = block(recent=[ended], rollout=rest)
     assert found is not None and (found.reason, found.message) == ("CoolingDown", "pausing 120 s after a rollback")
     assert block(recent=[ended], rollout={**rest, "rollbackCooldownSeconds": 90}) is None
+    unmoved = replace(ended, verdict=Verdict(Kind.INCONCLUSIVE, NO_ROOM, ""))
+    assert block(recent=[unmoved], rollout=rest) is None  # no pod was restarted
     older = replace(ended, finished_at=NOW - 4000)
     assert block(recent=[promoted, older], rollout=rest) is None  # the last one counts
 

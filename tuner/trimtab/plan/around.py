@@ -4,15 +4,17 @@ autoscalers, a cause that no setting mends. Pure. `trimtab tune` has none of it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from trimtab.diagnose.lever import no_lever
 from trimtab.plan.block import Block, Note
+from trimtab.plan.fields import IntegerRange
 from trimtab.plan.neighbours import Autoscaler, DisruptionBudget, least_num_seqs
 from trimtab.plan.record import TrialKind
 from trimtab.plan.room import full_until
+from trimtab.plan.spec import TunerSpec
 
 if TYPE_CHECKING:
     from trimtab.plan.preconditions import Ground
@@ -115,6 +117,35 @@ def undisrupted(g: Ground) -> Block | None:
         "instead of taking one"
     )
     return Block("DisruptionsNotAllowed", text)
+
+
+def bounded(spec: TunerSpec, least_num_seqs: int | None) -> TunerSpec:
+    """The spec with a search that proposes no max_num_seqs below this: an autoscaler could never add a pod with it."""
+    if least_num_seqs is None:
+        return spec
+    search, found = spec.search, spec.search.max_num_seqs
+    if found is not None and found.min < least_num_seqs:
+        raised = IntegerRange(min=least_num_seqs, max=found.max) if found.max >= least_num_seqs else None
+        search = search.model_copy(update={"max_num_seqs": raised})
+    kept = tuple(c for c in search.candidates if not _below(c, least_num_seqs))
+    return spec.model_copy(update={"search": search.model_copy(update={"candidates": kept})})
+
+
+def below(spec: TunerSpec, least_num_seqs: int | None) -> list[str]:
+    """Which of the person's own candidates `bounded` leaves out, and why."""
+    if least_num_seqs is None:
+        return []
+    return [
+        f"spec.search.candidates[{n}] is not tried: an autoscaler scales on running requests and could never add a pod "
+        f"with maxNumSeqs below {least_num_seqs}"
+        for n, candidate in enumerate(spec.search.candidates)
+        if _below(candidate, least_num_seqs)
+    ]
+
+
+def _below(candidate: Mapping[str, object], least: int) -> bool:
+    slots = candidate.get("maxNumSeqs")
+    return isinstance(slots, int) and slots < least
 
 
 def notes_of(scalers: Sequence[Autoscaler], max_num_seqs: int | None) -> list[Note]:
