@@ -14,6 +14,7 @@ import typer
 from trimtab.cli.console import errors, report_console
 from trimtab.errors import InputError
 from trimtab.load.session import open_output
+from trimtab.report.html import write_report
 from trimtab.tune import demo
 from trimtab.tune.guard import log_to_file
 from trimtab.tune.options import LOCAL, TuneOptions, build_spec, parse_listen, require_seconds
@@ -49,7 +50,10 @@ CommandArgument = Annotated[
     list[str] | None, typer.Argument(metavar="-- COMMAND", help="vllm serve MODEL --flags... (or trimtab emulate ...).")
 ]
 DemoOption = Annotated[bool, _target("Tune a badly set emulator under a built-in load; about five minutes.", "--demo")]
-ReplicasOption = Annotated[int, _target("Processes of the command; one of them is the canary. At least 2.")]
+ReplicasOption = Annotated[
+    int,
+    _target("Processes of the command, one of them the canary; with 1 the settings take turns."),
+]
 ListenOption = Annotated[str, _target("Where clients connect: HOST:PORT, port 0 for a free one.")]
 LoadOption = Annotated[
     str | None, _target("Send a load, too: options of `trimtab load` in one text, such as '--rate 4 --cancel 0.1'.")
@@ -78,6 +82,7 @@ ProfileOption = Annotated[
 SeedOption = Annotated[int | None, _trial("Of the sampler, the front door and the load.")]
 StateOption = Annotated[Path | None, _out("State file; a run that was killed goes on from it. Logs lie beside it.")]
 JsonOption = Annotated[str | None, _out("Result as JSON: FILE, or - for stdout.", "--json")]
+ReportOption = Annotated[Path | None, _out("HTML report. Default: beside the state file.")]
 
 
 def tune(
@@ -102,11 +107,13 @@ def tune(
     seed: SeedOption = None,
     state: StateOption = None,
     json_file: JsonOption = None,
+    report: ReportOption = None,
 ) -> None:
     """Start copies of a vLLM command behind one address, try settings on one of them at a time, keep what is better.
 
     Each trial restarts one process with other flags (the canary) and measures it beside the others over the same
-    minutes. Better ones are confirmed and rolled out, all others rolled back. Ctrl-C ends everything that was started.
+    minutes. Better ones are confirmed and rolled out, all others rolled back. With one replica baseline, candidate and
+    baseline are measured one after the other. Ctrl-C ends everything that was started.
 
     Example: trimtab tune --listen 127.0.0.1:8000 --slo-ttft 2.5 -- vllm serve Qwen/Qwen3-0.6B --max-num-seqs 256
     """
@@ -117,12 +124,12 @@ def tune(
     with errors():
         if demo_ and command:
             raise InputError("--demo", "brings its own command", "Leave out one of them.")
-        if replicas < 2:
-            raise InputError("--replicas", f"{replicas} leaves no control beside the canary", "Use 2 or more.")
+        if replicas < 1:
+            raise InputError("--replicas", f"{replicas} is no engine", "Use 1 or more.")
         require_seconds("--drain", drain)
         options = SessionOptions(
             command=demo.command() if demo_ else command or [],
-            spec=build_spec(words, demo.spec_dict("demo") if demo_ else LOCAL),
+            spec=build_spec(words, demo.spec_dict("demo") if demo_ else LOCAL, replicas),
             state=state or (DEMO_STATE if demo_ else DEFAULT_STATE),
             replicas=replicas,
             listen=parse_listen(listen),
@@ -132,7 +139,7 @@ def tune(
             seed=seed or 0,
             profile=_profile(profile),
         )
-        raise typer.Exit(_run(options, json_file))
+        raise typer.Exit(_run(options, json_file, report or options.state.with_suffix(".html")))
 
 
 app = tune
@@ -156,11 +163,14 @@ def _load_args(text: str | None, replicas: int, with_demo: bool, seed: int) -> l
     return given
 
 
-def _run(options: SessionOptions, json_file: str | None) -> int:
+def _run(options: SessionOptions, json_file: str | None, report: Path) -> int:
     console = report_console(to_stderr=json_file == "-")
     with open_output(json_file, "--json") as out:
         log_to_file(options.folder)
         done = asyncio.run(run_session(options, console))
         if out is not None:
             out.write(json.dumps(done.result, indent=1) + "\n")
+    if done.state.trials or done.state.done:
+        write_report(done.result, report)
+        console.print(f"Report: {report}", markup=False, highlight=False, soft_wrap=True)
     return INTERRUPTED if done.interrupted else 0

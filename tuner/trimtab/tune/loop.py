@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from trimtab.diagnose.render import finding_json
 from trimtab.errors import TrimtabError
 from trimtab.observe.observation import Observation
 from trimtab.observe.scrape import ScrapeSource
@@ -144,11 +145,12 @@ class Loop:
         """The next trial, in the state file before anything is touched."""
         template = self.target.template
         proposed = await asyncio.to_thread(self.proposals.next, STUDY, self.spec, template, fleet, self.state.trials)
-        if proposed is None:
-            self._exhausted = True
-            return
         if self.state.before is None:
             self.state.before = figures(self.spec, fleet.observation)
+            self.state.findings = [finding_json(f) for f in fleet.findings]
+        if proposed is None:
+            self._exhausted, self.state.stopped = True, getattr(self.proposals, "stopped", "")
+            return
         number = len(self.state.trials) + 1
         chosen = way(self.spec.rollout, fleet.replicas, TrialKind.TUNE, self.state.trials, now)
         assert fleet.configuration is not None and isinstance(chosen, Way)  # no block means that they are known

@@ -56,8 +56,11 @@ class TuneOptions:
     seed: int | None = None
 
 
-def build_spec(options: TuneOptions, base: Mapping[str, Any] = LOCAL) -> TunerSpec:
-    """`base`, the file over it, the options over both. SpecError or InputError for the first thing wrong."""
+def build_spec(options: TuneOptions, base: Mapping[str, Any] = LOCAL, replicas: int = 2) -> TunerSpec:
+    """`base`, the file over it, the options over both. One replica: baseline, candidate, baseline, one after the other.
+
+    SpecError or InputError for the first thing wrong.
+    """
     read = read_spec(options.spec) if options.spec is not None else {}
     merged = _over(base, {k: v for k, v in read.items() if k not in ("targetRef", "metrics")})
     if isinstance(direct := (read.get("metrics") or {}).get("direct"), dict):
@@ -66,6 +69,9 @@ def build_spec(options: TuneOptions, base: Mapping[str, Any] = LOCAL) -> TunerSp
     merged["mode"], merged["suspend"] = "Auto", False
     rollout = merged.setdefault("rollout", {})
     rollout["maxRestartsPerDay"] = 10_000  # these restarts disturb nobody else
+    rollout.setdefault("maxSurge", 0)  # one more process may not fit into the memory
+    if replicas == 1:
+        rollout |= {"strategy": "Switchback", "allowDowntime": True}
     if options.measure is not None:
         longest = rollout.get("maxMeasurementSeconds", 0)
         rollout["maxMeasurementSeconds"] = max(longest, options.measure)

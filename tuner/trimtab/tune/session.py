@@ -18,7 +18,7 @@ from trimtab.load.records import read_records
 from trimtab.observe.scrape import ScrapeSource
 from trimtab.plan.spec import TunerSpec
 from trimtab.tune.argv import CommandLine
-from trimtab.tune.frontdoor import FrontDoor
+from trimtab.tune.frontdoor import WAIT_FOR_READY_SECONDS, FrontDoor
 from trimtab.tune.guard import locked, signals
 from trimtab.tune.load import LoadProcess
 from trimtab.tune.local import LocalOptions, ProcessTarget
@@ -91,7 +91,7 @@ async def run_session(options: SessionOptions, console: Console) -> SessionResul
             best = command.paste_ready(state.template)
             load = _load_counts(session.load) if session.load is not None else None
             print_result(console, state, best, _load_text(load))
-        return SessionResult(interrupted, state, best, result_json(state, best, load))
+        return SessionResult(interrupted, state, best, result_json(state, best, load, options.spec))
 
 
 class _Session:
@@ -102,7 +102,9 @@ class _Session:
     ) -> None:
         self._options, self._command, self._store, self._state = options, command, store, state
         self._console = console
-        self._door = FrontDoor(*options.listen, options.seed)
+        # one engine alone: its clients wait while it is started anew
+        alone = options.spec.rollout.progress_deadline_seconds if options.replicas == 1 else WAIT_FOR_READY_SECONDS
+        self._door = FrontDoor(*options.listen, options.seed, wait_seconds=alone)
         local = LocalOptions(
             options.replicas, options.drain_seconds, options.stop_seconds, options.folder,
             {**os.environ, **(options.environ or {})},
@@ -183,6 +185,7 @@ def _state(store: Store, options: SessionOptions, command: CommandLine) -> tuple
     ended = sum(end_leftover(p) for p in old.processes)
     left = f"ended {ended} processes that an earlier run left; " if ended else ""
     if old.done or old.command != fresh.command or old.replicas != fresh.replicas:
+        fresh = old.anew(fresh.command, fresh.replicas, fresh.template)
         return fresh, f"{left}starting anew".capitalize() if left else ""
     active = old.active
     trial = f"; {active.name} was in flight and is rolled back" if active is not None else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
@@ -191,18 +192,27 @@ def print_result(console: Console, state: State, command: str, failed: str) -> N
         console.print(command, markup=False, highlight=False, soft_wrap=True)
     elif state.done:
         console.print("Nothing better than the command line as given was found.", markup=False, highlight=False)
+    if state.done and state.stopped:
+        console.print(f"The search ended: {state.stopped}.", markup=False, highlight=False, soft_wrap=True)
 
 
-def result_json(state: State, command: str, load: Json | None) -> Json:
-    """Everything the tables say, and more, for a program. Times in unix seconds."""
+def result_json(state: State, command: str, load: Json | None, spec: TunerSpec | None = None) -> Json:
+    """Everything the tables say, and more, for a program and for the report. Times in unix seconds."""
     counts = tally(state.trials)
     return {
         "done": state.done,
+        "given": shlex.join(state.command),
         "command": command,
+        "replicas": state.replicas,
+        "stopped": state.stopped,
+        "spec": None if spec is None else spec.model_dump(mode="json"),
+        "findings": state.findings,
+        "screened": state.screened,
         "before": state.before,
         "after": state.after,
         "best_gain": counts.best_gain,
         "promoted": counts.promoted,
+        "restarts": sum(t.restarts for t in state.trials),
         "trials": [record_json(t) for t in state.trials],
         "load": load,
     }

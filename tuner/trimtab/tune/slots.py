@@ -91,7 +91,8 @@ class SlotTarget:
         )
 
     def ref(self, pod: PodView) -> PodRef:
-        return PodRef(pod.name, NAMESPACE, pod.ip, self._ports[pod.name])
+        """Port 0: one of an earlier run, which nobody finds any more."""
+        return PodRef(pod.name, NAMESPACE, pod.ip, self._ports.get(pod.name, 0))
 
     def ready_refs(self) -> list[PodRef]:
         return [PodRef(s.name, NAMESPACE, "127.0.0.1", s.port) for s in self.slots if s.ready and not s.draining]

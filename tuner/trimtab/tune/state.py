@@ -28,7 +28,8 @@ class State:
     """`command`: as the person gave it. `template`: what serves now. `processes`: of the run that wrote this.
 
     before, after: figures of the whole target without trials. done: the search had ended. earlier: ended trials of runs
-    before this one, oldest first; the search weighs them by how alike the load is.
+    before this one, oldest first; the search weighs them by how alike the load is. findings: what the diagnosis said
+    before the first trial. stopped: why the search ended. screened: what a calibration from the baseline came to.
     """
 
     command: list[str]
@@ -40,6 +41,9 @@ class State:
     after: Json | None = None
     done: bool = False
     earlier: list[TrialRecord] = field(default_factory=list)
+    findings: list[Json] = field(default_factory=list)
+    stopped: str = ""
+    screened: str = ""
 
     @property
     def active(self) -> TrialRecord | None:
@@ -105,6 +109,9 @@ def to_json(state: State) -> Json:
         "after": state.after,
         "done": state.done,
         "earlier": [record_json(t) for t in state.earlier],
+        "findings": state.findings,
+        "stopped": state.stopped,
+        "screened": state.screened,
     }
 
 
@@ -132,6 +139,9 @@ def _state(data: Mapping[str, Any]) -> State:
         after=data["after"],
         done=data["done"],
         earlier=[record_of(t) for t in data.get("earlier", ())],
+        findings=list(data.get("findings", ())),
+        stopped=data.get("stopped", ""),
+        screened=data.get("screened", ""),
     )
 
 
