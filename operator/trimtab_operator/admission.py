@@ -14,7 +14,8 @@ from typing import Any, Final
 
 from trimtab.plan.block import Block
 from trimtab.plan.budgets import DAY_SECONDS, Applicant, Crowd, Flight, Limits, Spending, refused
-from trimtab.plan.record import Phase, TrialKind
+from trimtab.plan.record import Phase, Strategy, TrialKind, TrialRecord
+from trimtab.plan.switchback import MOST_RESTARTS
 from trimtab_operator.cluster import Cluster
 from trimtab_operator.records import ACTIVE_LABEL, record_of, unix
 
@@ -39,10 +40,10 @@ class Admission:
     _waiting: dict[str, tuple[float, float]] = field(default_factory=dict)
     _sums: dict[str, tuple[float, list[Spending]]] = field(default_factory=dict)
 
-    def ask(self, tuner: Json, target_uid: str, replicas: int, trials: Sequence[Json], kind: TrialKind) -> Block | None:
-        """Takes a place for this tuner's next trial, or says why there is none. `done` gives it back."""
+    def ask(self, tuner: Json, target_uid: str, need: int, trials: Sequence[Json]) -> Block | None:
+        """Takes a place for this tuner's next trial, which may restart `need` pods, or says why there is none.
+        trials: its own. `done` gives the place back."""
         meta, now = tuner["metadata"], self.clock()
-        need = 0 if kind is TrialKind.POLICY else replicas + 1
         who = Applicant(meta["uid"], meta["namespace"], target_uid, _since(meta, trials), need)
         with self._lock:
             block = refused(who, self._crowd(who, now), self.limits, now)
@@ -85,12 +86,19 @@ class Admission:
             return known
         records = [record_of(t) for t in self.cluster.list("TuningTrial", namespace)]
         found = [
-            Spending(r.started_at, r.restarts, 0 if r.kind is TrialKind.POLICY else r.replicas + 1, open=not r.ended)
+            Spending(r.started_at, r.restarts, _need(r), open=not r.ended)
             for r in records
             if not r.ended or now - r.started_at < DAY_SECONDS
         ]
         self._sums[namespace] = (now, found)
         return found
+
+
+def _need(record: TrialRecord) -> int:
+    """What a trial in flight may still restart in all, as it was asked for at its start."""
+    if record.kind is TrialKind.POLICY:
+        return 0
+    return MOST_RESTARTS if record.strategy is Strategy.SWITCHBACK else record.replicas + 1
 
 
 def _since(meta: Json, trials: Sequence[Json]) -> float:

@@ -382,12 +382,12 @@ class Reconciler:
         if cared.decision.due and first_block(ground) is not None:
             return None
         if cared.decision.due:
-            full = self._place(tuner, target, fleet, trials, TrialKind.INSTALL)
+            full = self._place(tuner, target, trials, ground)
             return full or self._begin_install(tuner, spec, target, fleet, trials, cared)
         proposed = self.care.propose(spec, cared, fleet, trials, ground.now)
         hot = replace(ground, history=labelled(trials, cared.policy_label), kind=TrialKind.POLICY)
         if proposed is not None and first_block(replace(hot, search_exhausted=False)) is None:
-            if full := self._place(tuner, target, fleet, trials, TrialKind.POLICY):
+            if full := self._place(tuner, target, trials, hot):
                 return full
             cap, pod = proposed
             change = PolicyChange(pod, cared.body, with_cap(cared.body, cap.cap))
@@ -396,7 +396,7 @@ class Reconciler:
             return self._create(tuner, spec, target, fleet, trials, draft)
         if first_block(ground) is not None:
             return None
-        if full := self._place(tuner, target, fleet, trials, TrialKind.TUNE):
+        if full := self._place(tuner, target, trials, ground):
             return full
         least = ground.around.least_num_seqs if ground.around is not None else None
         key = f"{tuner['metadata']['namespace']}/{tuner['metadata']['name']}"
@@ -413,12 +413,12 @@ class Reconciler:
         draft = Draft(proposal.template, proposal.configuration, proposal.origin, question)
         return self._create(tuner, spec, target, fleet, trials, draft)
 
-    def _place(
-        self, tuner: Json, target: Target, fleet: FleetView, trials: Sequence[Json], kind: TrialKind
-    ) -> Block | None:
+    def _place(self, tuner: Json, target: Target, trials: Sequence[Json], ground: Ground) -> Block | None:
         """A place among the trials of all tuners, until the trial exists; or why there is none."""
         assert target.deployment is not None
-        return self.admission.ask(tuner, target.deployment["metadata"]["uid"], fleet.replicas, trials, kind)
+        chosen = way(ground.spec.rollout, ground.fleet.replicas, ground.kind, ground.recent, ground.now)
+        need = chosen.restarts if isinstance(chosen, Way) else 0
+        return self.admission.ask(tuner, target.deployment["metadata"]["uid"], need, trials)
 
     def _begin_install(
         self, tuner: Json, spec: TunerSpec, target: Target, fleet: FleetView, trials: Sequence[Json], cared: Cared

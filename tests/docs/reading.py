@@ -95,10 +95,13 @@ def given(path: Path, calls: Mapping[str, int]) -> set[str]:
 def block_kinds() -> dict[str, bool]:
     """Reason -> hard, in the order of the functions; reasons that are texts in the source."""
     found: dict[str, bool] = {}
-    for node in ast.walk(ast.parse((PLAN / "preconditions.py").read_text())):
-        if isinstance(node, ast.Call) and _called(node) == "Block":
-            hard = any(k.arg == "hard" and isinstance(k.value, ast.Constant) and k.value.value for k in node.keywords)
-            found.update(dict.fromkeys(_text(node.args[0]), hard))
+    for name in ("preconditions", "around", "way", "budgets"):
+        for node in ast.walk(ast.parse((PLAN / f"{name}.py").read_text())):
+            if isinstance(node, ast.Call) and _called(node) == "Block":
+                hard = any(
+                    k.arg == "hard" and isinstance(k.value, ast.Constant) and k.value.value for k in node.keywords
+                )
+                found.update(dict.fromkeys(_text(node.args[0]), hard))
     return found
 
 

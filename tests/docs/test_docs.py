@@ -134,13 +134,15 @@ def test_block_reasons_are_the_codes(text: str, heading: str) -> None:
 
 
 def test_preconditions_stand_in_the_order_in_which_they_are_asked() -> None:
-    """Each check's reasons are together, and the checks are in the order of CHECKS."""
+    """Each check's reasons are together, the checks in the order of CHECKS, then what all tuners share."""
     import inspect
+
+    from trimtab.plan import budgets, way
 
     order = names(section(SAFETY, "What must hold before a trial"))
     places = []
-    for check in CHECKS:
-        source = inspect.getsource(check)
+    for check in (*CHECKS, budgets):
+        source = inspect.getsource(way if check.__name__ == "_replicas" else check)
         reasons = ALARMS if check.__name__ == "_broken" else {r for r in block_kinds() if f'"{r}"' in source}
         reasons &= set(order)
         places.append(sorted(order.index(r) for r in reasons))
