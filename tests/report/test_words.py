@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ from trimtab.plan.record import Phase
 from trimtab.report import control, costs, words
 from trimtab.report.costs import Price
 from trimtab.report.read import read
+from trimtab.report.story import simulated_gain
+from trimtab.search.screen import Forecast
 
 WORSE = trial(1, Phase.ROLLED_BACK, verdict(Kind.WORSE, -0.2))
 
@@ -86,6 +89,13 @@ def test_random_search_stands_beside_the_gain_or_is_not_known() -> None:
     said = control.beside(read(result(kept, screen=screen)))
     # one of three: 0 (it keeps what ran), 0.4, 0.1
     assert "1 of 3 configurations would have gained +16.7% on average" in said and said.endswith("in 33% of cases.")
+
+
+@pytest.mark.parametrize(("log", "share"), [(math.log(1.12), 0.12), (math.log(0.7), -0.3), (math.log(5), 4.0)])
+def test_a_trials_origin_tells_what_was_simulated(log: float, share: float) -> None:
+    forecast = Forecast(Configuration.of(max_num_seqs=8), log, log + 0.1, 0.05, 1.0, 0.1)
+    assert simulated_gain(trial(1, origin=f"{forecast}; 3 of 9 dropped")) == pytest.approx(share)
+    assert simulated_gain(trial(1)) is None
 
 
 def test_findings_that_no_setting_mends_are_told_apart() -> None:

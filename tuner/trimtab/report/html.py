@@ -20,7 +20,7 @@ from trimtab.plan.record import TrialRecord
 from trimtab.report import charts, control, costs, words
 from trimtab.report.costs import Price
 from trimtab.report.read import read
-from trimtab.report.story import Report, by_latency
+from trimtab.report.story import Report, by_latency, simulated_gain
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -102,13 +102,13 @@ def _importance(report: Report) -> tuple[list[tuple[str, float]], str]:
 
 def _forecasts(report: Report) -> list[tuple[int, str, float, float | None]]:
     """(trial, change, simulated gain, measured gain) of the trials that were simulated before."""
-    by_key = {f.configuration.key(): f for f in report.forecasts}
+    by_key = {f.configuration.key(): f.gain for f in report.forecasts}
     out = []
     for t in report.trials:
-        found = by_key.get(t.configuration.key())
-        if found is not None:
+        gain = by_key.get(t.configuration.key(), simulated_gain(t))
+        if gain is not None:
             measured = t.verdict.gain if t.verdict is not None else None
-            out.append((t.number, words.change_text(t), found.gain, measured))
+            out.append((t.number, words.change_text(t), gain, measured))
     return out
 
 

@@ -25,7 +25,7 @@ def from_result(data: Mapping[str, Any], name: str) -> Report:
     return Report(
         title=_title(given or text(command)),
         where="this machine",
-        state=_state(bool(data.get("done")), trials),
+        state=_state(data, trials),
         trials=tuple(sorted(trials, key=lambda t: t.number)),
         given=given,
         result="" if as_list else text(command),
@@ -37,6 +37,7 @@ def from_result(data: Mapping[str, Any], name: str) -> Report:
         samples=tuple(_sample(s) for s in rows(data.get("series"))),
         replicas=whole(data.get("replicas")) or max((t.replicas for t in trials), default=0) or None,
         load=table(data.get("load")) or None,
+        screened=text(data.get("screened")),
     )
 
 
@@ -108,8 +109,9 @@ def _title(command: str) -> str:
     return next((w for w in after if not w.startswith("-")), command)[:120] or "an engine"
 
 
-def _state(done: bool, trials: tuple[TrialRecord, ...]) -> str:
-    if done:
-        return "finished"
+def _state(data: Mapping[str, Any], trials: tuple[TrialRecord, ...]) -> str:
+    if data.get("done"):
+        why = text(data.get("stopped"))
+        return f"finished: {why}" if why else "finished"
     active = next((t for t in trials if not t.ended), None)
     return f"in the middle of trial {active.number}" if active is not None else "stopped before the search was over"

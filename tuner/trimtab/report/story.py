@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -15,6 +16,8 @@ from trimtab.plan.summary import LATENCY, Tally, tally
 Figures = Mapping[str, float | None]
 #: measured trials below which a share per setting says nothing
 LEAST_FOR_IMPORTANCE: Final = 5
+#: how a forecast (`trimtab.search.screen.Forecast`) begins in a trial's origin
+_SIMULATED: Final = re.compile(r"simulated (?:([+-]\d+)%|x(\d+)) \(")
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,8 @@ class Report:
     """`title`: the target. `given`, `result`: command lines, or "". `patch`: a command that applies the recommendation.
 
     state: what the tuner says of itself. before, after: whole target, per replica where it is a rate.
-    gpus: of one replica, None where it is not known. warnings: what could not be read, in words.
+    gpus: of one replica, None where it is not known. warnings: what could not be read, in words. screened: what came of
+    a simulation from the baseline, in words.
     """
 
     title: str
@@ -89,6 +93,7 @@ class Report:
     replicas: int | None = None
     gpus: float | None = None
     load: Mapping[str, object] | None = None
+    screened: str = ""
     warnings: tuple[str, ...] = ()
 
     @property
@@ -156,3 +161,11 @@ def by_latency(trial: TrialRecord) -> bool:
 
 def better(trial: TrialRecord) -> bool:
     return trial.verdict is not None and trial.verdict.kind is Kind.BETTER
+
+
+def simulated_gain(trial: TrialRecord) -> float | None:
+    """What a simulation had said of it, as a share; None where none was asked. The trial's origin is its record."""
+    said = _SIMULATED.match(trial.origin)
+    if said is None:
+        return None
+    return int(said[1]) / 100 if said[1] is not None else float(said[2]) - 1.0
