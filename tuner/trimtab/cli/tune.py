@@ -22,6 +22,7 @@ from trimtab.tune.session import SessionOptions, run_session
 
 if TYPE_CHECKING:
     from trimtab.simulate.profile import Profile
+    from trimtab.tune.dry_run import DryRun
 
 #: exit code after Ctrl-C, as shells have it
 INTERRUPTED = 130
@@ -79,6 +80,14 @@ ProfileOption = Annotated[
         "tried, the most promising are tried first.", "--profile",
     ),
 ]  # fmt: skip
+SimulateOption = Annotated[
+    Path | None,
+    _target(
+        "A dry run in seconds: engines are simulated by this profile (of `trimtab calibrate`), nothing is started.",
+        "--simulate",
+    ),
+]  # fmt: skip
+StartSecondsOption = Annotated[float, _target("With --simulate: seconds from a start of the engine to ready.")]
 SeedOption = Annotated[int | None, _trial("Of the sampler, the front door and the load.")]
 StateOption = Annotated[Path | None, _out("State file; a run that was killed goes on from it. Logs lie beside it.")]
 JsonOption = Annotated[str | None, _out("Result as JSON: FILE, or - for stdout.", "--json")]
@@ -104,6 +113,8 @@ def tune(
     prefix_caching: PrefixCachingOption = None,
     candidate: CandidateOption = None,
     profile: ProfileOption = None,
+    simulate: SimulateOption = None,
+    start_seconds: StartSecondsOption = 60.0,
     seed: SeedOption = None,
     state: StateOption = None,
     json_file: JsonOption = None,
@@ -127,6 +138,17 @@ def tune(
         if replicas < 1:
             raise InputError("--replicas", f"{replicas} is no engine", "Use 1 or more.")
         require_seconds("--drain", drain)
+        if simulate is not None:
+            if demo_ or load is not None:
+                raise InputError("--simulate", "simulates the profile's load", "Leave out --demo and --load.")
+            require_seconds("--start-seconds", start_seconds)
+            from trimtab.tune.dry_run import DryRun  # with numba behind it
+
+            run = DryRun(
+                _read_profile(simulate), build_spec(words, LOCAL, replicas), command or [], _profile(profile),
+                replicas, start_seconds, seed or 0,
+            )  # fmt: skip
+            raise typer.Exit(_simulate(run, json_file, report))
         options = SessionOptions(
             command=demo.command() if demo_ else command or [],
             spec=build_spec(words, demo.spec_dict("demo") if demo_ else LOCAL, replicas),
@@ -146,8 +168,10 @@ app = tune
 
 
 def _profile(path: Path | None) -> Profile | None:
-    if path is None:
-        return None
+    return None if path is None else _read_profile(path)
+
+
+def _read_profile(path: Path) -> Profile:
     from trimtab.simulate.profile import load_profile  # with numba behind it, which others need not wait for
 
     return load_profile(path)
@@ -161,6 +185,19 @@ def _load_args(text: str | None, replicas: int, with_demo: bool, seed: int) -> l
     if with_demo:
         return [*demo.load_args(replicas, 1800, seed=seed), *(given or ())]
     return given
+
+
+def _simulate(run: DryRun, json_file: str | None, report: Path | None) -> int:
+    from trimtab.tune.dry_run import dry_run
+
+    console = report_console(to_stderr=json_file == "-")
+    with open_output(json_file, "--json") as out:
+        done = asyncio.run(dry_run(run, console))
+        if out is not None:
+            out.write(json.dumps(done.result, indent=1) + "\n")
+    if report is not None:
+        write_report(done.result, report)
+    return 0
 
 
 def _run(options: SessionOptions, json_file: str | None, report: Path) -> int:

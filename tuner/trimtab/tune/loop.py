@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from trimtab.diagnose.render import finding_json
 from trimtab.errors import TrimtabError
 from trimtab.observe.observation import Observation
-from trimtab.observe.scrape import ScrapeSource
 from trimtab.plan.block import Block
 from trimtab.plan.looks import earlier_starts, undisturbed_since
 from trimtab.plan.preconditions import FleetView, Ground, first_block
@@ -28,7 +27,7 @@ from trimtab.tune.evidence import look_at, with_findings
 from trimtab.tune.periods import evidence_of
 from trimtab.tune.proposals import Proposals, tried
 from trimtab.tune.state import State, Store
-from trimtab.tune.target import Target
+from trimtab.tune.target import Target, WatchedSource
 
 Json = dict[str, Any]
 TICK_SECONDS: Final = 0.5
@@ -64,16 +63,17 @@ class Seen:
 
 @dataclass
 class Loop:
-    """One run. `on_tick` is called after every tick; `clock` gives unix seconds."""
+    """One run. `on_tick` is called after every tick; `clock` gives unix seconds, `sleep` lets time pass."""
 
     spec: TunerSpec
     target: Target
-    source: ScrapeSource
+    source: WatchedSource
     proposals: Proposals
     store: Store
     state: State
     on_tick: Callable[[Loop], None] = lambda loop: None
     clock: Callable[[], float] = time.time
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     tick_seconds: float = TICK_SECONDS
     seen: Seen = field(default_factory=Seen)
     #: the trial that the run before left in the middle: it has to go back
@@ -94,7 +94,7 @@ class Loop:
             else:
                 await self._idle_tick(now)
             self.on_tick(self)
-            await asyncio.sleep(self.tick_seconds)
+            await self.sleep(self.tick_seconds)
 
     # --- a trial is in flight -----------------------------------------------------------------------------------------
     async def _trial_tick(self, record: TrialRecord, now: float) -> None:

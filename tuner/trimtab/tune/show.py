@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -43,12 +43,14 @@ _FIGURES: Final[Mapping[str, tuple[str, str]]] = {
 class Display:
     """Give `tick` to the loop. Off a terminal: a line for each change of phase, and one now and then."""
 
-    def __init__(self, console: Console, spec: TunerSpec, header: str) -> None:
-        self._console, self._spec, self._header = console, spec, header
+    def __init__(
+        self, console: Console, spec: TunerSpec, header: str, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._console, self._spec, self._header, self._clock = console, spec, header, clock
         self._live: Live | None = None
         self._last = ("", "")
         self._printed_at = 0.0
-        self._began = time.monotonic()
+        self._began = clock()
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
@@ -69,7 +71,7 @@ class Display:
         if self._live is not None:
             self._live.update(self._panel(loop), refresh=True)
             return
-        now = time.monotonic()
+        now = self._clock()
         name, text = headline(loop)
         if (name, text) != self._last:
             self._line(f"{now - self._began:.0f}s {name}: {text}")

@@ -7,12 +7,19 @@ of what is still missing, or nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
-from trimtab.observe.samples import PodRef
+from trimtab.observe.samples import MetricsSource, PodRef
 from trimtab.plan.preconditions import FleetView
 from trimtab.plan.record import Desired, PodView, TargetView
+
+
+class WatchedSource(MetricsSource, Protocol):
+    """Metrics of pods that come and go."""
+
+    def watch(self, pods: Sequence[PodRef], keep: Collection[str] = ()) -> None:
+        """Follow these pods and no others; samples of those named in `keep` are not forgotten."""
 
 
 class Target(Protocol):
