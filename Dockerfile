@@ -6,7 +6,7 @@ ARG BASE=python:3.11-slim-bookworm
 # What to install, as a file of its own: editing any other part of pyproject.toml leaves the big layer below alone.
 FROM ${BASE} AS requirements
 COPY pyproject.toml /
-RUN python -c "import tomllib; p = tomllib.load(open('/pyproject.toml', 'rb'))['project']; print('\n'.join(p['dependencies'] + p['optional-dependencies']['operator'] + p['optional-dependencies']['postgres']))" > /requirements.txt
+RUN python -c "import tomllib; p = tomllib.load(open('/pyproject.toml', 'rb'))['project']; print('\n'.join(p['dependencies'] + [r for extra in ('operator', 'postgres', 'dashboard') for r in p['optional-dependencies'][extra]]))" > /requirements.txt
 
 FROM ${BASE} AS wheel
 RUN pip install --no-cache-dir --root-user-action=ignore "hatchling>=1.27"
@@ -23,7 +23,7 @@ RUN pip install --no-cache-dir --no-compile --root-user-action=ignore -r /opt/tr
  && site=$(python -c "import kopf, os; print(os.path.dirname(os.path.dirname(kopf.__file__)))") \
  && find "$site" -type d \( -name tests -o -name test \) -prune -exec rm -rf {} + \
  && { python -m compileall -q -j 0 "$site" "$(python -c "import sysconfig; print(sysconfig.get_path('stdlib'))")" >/dev/null || true; } \
- && python -c "import aiohttp, kopf, kubernetes, numba, numpy, optuna, prometheus_api_client, prometheus_client, psycopg, pydantic, rich, scipy.stats, starlette, typer, uvicorn, yaml" \
+ && python -c "import aiohttp, kopf, kubernetes, numba, numpy, optuna, optuna_dashboard, prometheus_api_client, prometheus_client, psycopg, pydantic, rich, scipy.stats, starlette, typer, uvicorn, yaml" \
  && mkdir -p /opt/emulate/bin \
  && printf '#!/bin/sh\n# So that manifests for a real vLLM run the emulator unchanged.\nexec trimtab emulate "$@"\n' > /opt/emulate/bin/vllm \
  && chmod 755 /opt/emulate/bin/vllm

@@ -51,7 +51,7 @@ dist: venv ## wheel and source package in dist/python, the chart in dist/; what 
 	  $$helm package charts/trimtab -d dist >/dev/null && ls dist dist/python
 sbom: venv ## what the image's packages are, with versions and licences: dist/sbom.cdx.json (CycloneDX)
 	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && $(PYTHON) -m venv "$$dir" && mkdir -p dist \
-	  && "$$dir/bin/pip" --disable-pip-version-check install -q -c constraints.txt '.[operator,postgres]' \
+	  && "$$dir/bin/pip" --disable-pip-version-check install -q -c constraints.txt '.[operator,postgres,dashboard]' \
 	  && $(BIN)/cyclonedx-py environment "$$dir/bin/python" --pyproject pyproject.toml --of JSON -o dist/sbom.cdx.json && echo dist/sbom.cdx.json
 
 ##@ The cluster (one real node, in namespaces of its own)

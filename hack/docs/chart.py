@@ -37,7 +37,9 @@ another, which goes on with what the custom resources say; targets serve all the
 
 
 #: groups that go to Kubernetes as they are, shown as one value
-_PASSED_ON: Final = frozenset({"resources", "podSecurityContext", "securityContext", "dashboards.labels"})
+_PASSED_ON: Final = frozenset(
+    {"resources", "dashboard.resources", "podSecurityContext", "securityContext", "dashboards.labels"}
+)
 
 
 @dataclass(frozen=True)

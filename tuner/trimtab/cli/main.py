@@ -35,6 +35,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "trimtab.cli.report",
         "Write one HTML page of what a tuner did: what changed, what it gained, how sure, what it cost.",
     ),
+    "dashboard": ("trimtab.cli.dashboard", "Show the operator's searches in a browser (optuna-dashboard), read-only."),
     "kv": ("trimtab.cli.kv", "KV-cache blocks and bytes: what a block weighs, what requests reserve, use and waste."),
 }
 
