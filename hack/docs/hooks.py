@@ -13,7 +13,12 @@ from mkdocs.structure.files import File, Files
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 #: page of the repository -> page of the site
-TOP: Final = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+TOP: Final = {
+    "README.md": "index.md",
+    "README.ko.md": "ko.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+}
 _LINK: Final = re.compile(r"(\]\()([^)\s]+)(\))")
 
 

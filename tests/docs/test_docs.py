@@ -35,7 +35,7 @@ from trimtab.plan.preconditions import CHECKS
 from trimtab.plan.record import ENDED, Phase
 from trimtab.plan.spec import TunerSpec
 from trimtab.plan.summary import TunerPhase
-from trimtab.plan.trial import _PHASES
+from trimtab.plan.trial import PHASES
 
 PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 REFERENCE = (ROOT / "docs/reference.md").read_text()
@@ -230,7 +230,7 @@ def _coded() -> set[tuple[str, str]]:
     machine, found = Machine.read(), set()
     outside = {Phase[n] for n in machine.goes_to("_outside")}
     assert outside == {Phase.CANCELLED, Phase.ROLLING_BACK}
-    for phase, function in _PHASES.items():
+    for phase, function in PHASES.items():
         reached = {Phase[n] for n in machine.goes_to(function.__name__)} | outside
         if phase in (Phase.AWAITING_APPROVAL, Phase.ROLLING_BACK):
             reached.discard(Phase.ROLLING_BACK)

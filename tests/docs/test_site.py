@@ -42,7 +42,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_page_of_the_repository_is_a_page_of_the_site(site: Path) -> None:
-    expected = {"index" if p.name == "README.md" else p.stem.lower() for p in PAGES}
+    named = {"README.md": "index", "README.ko.md": "ko"}
+    expected = {named.get(p.name, p.stem.lower()) for p in PAGES}
     assert expected <= {p.stem for p in site.glob("*.html")}
 
 
