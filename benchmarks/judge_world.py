@@ -7,6 +7,7 @@ regimes: saturated (the engine's speed decides how many tokens) and not (arrival
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -52,8 +53,11 @@ class World:
 
 @dataclass(frozen=True)
 class Trial:
+    """biases: of each pod for good, the canary's place first."""
+
     pairs: list[Pair]
     before: list[Pair]
+    biases: tuple[float, ...] = ()
 
     def totals(self, n: int) -> tuple[Observation, Observation]:
         """Canary and control over the first n windows."""
@@ -63,18 +67,26 @@ class Trial:
         return canary, control
 
 
-def draw(world: World, seed: int) -> Trial:
+def draw(world: World, seed: int, biases: Sequence[float] = (), *, moved: bool = False) -> Trial:
+    """biases: of the pods, where they were drawn before (another start of the same target). moved: the canary is a pod
+    in a new place, so what is `before` belongs to another one."""
     rng = np.random.default_rng(seed)
+    found: list[float] = []
     total = world.before + world.windows
     shared = _autocorrelated(rng, total, world.shared_noise, 0.7)
     pods = []
     for number in range(1 + world.controls):
-        speed = shared + _autocorrelated(rng, total, world.own_noise, world.rho) + rng.normal(0, world.pod_bias)
+        speed = shared + _autocorrelated(rng, total, world.own_noise, world.rho)
+        drawn = float(rng.normal(0, world.pod_bias))
+        found.append(biases[number] if biases else drawn)
+        speed += found[-1]
         speed += rng.normal(0, world.start_bias)  # the start in which it was before the trial
         effect = np.ones(total)
         if number == 0:
             speed[world.before :] += rng.normal(0, world.start_bias)
             effect[world.before :] = world.effect
+            if moved:
+                speed[world.before :] += np.random.default_rng([seed, 1]).normal(0, world.pod_bias) - found[0]
         pods.append(_pod(rng, world, speed, effect))
     pairs = []
     for i in range(total):
@@ -82,7 +94,7 @@ def draw(world: World, seed: int) -> Trial:
         control = combine(controls)
         assert control is not None
         pairs.append(Pair(i * world.seconds, (i + 1) * world.seconds, pods[0][i], control, controls))
-    return Trial(pairs[world.before :], pairs[: world.before])
+    return Trial(pairs[world.before :], pairs[: world.before], tuple(found))
 
 
 def _autocorrelated(rng: np.random.Generator, n: int, sd: float, rho: float) -> F64:

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Final
 
+from trimtab.judge import measures
 from trimtab.judge.guardrail import Breach, GuardrailLimits, serving_breach, startup_breach
 from trimtab.judge.settle import LEAST_WINDOWS, unsettled
 from trimtab.judge.verdict import Kind, Objective, Pair, Verdict, evaluate
+from trimtab.judge.windows import usable
 from trimtab.plan.accept import Step, accept
 from trimtab.plan.looks import age_remark, count, evaluation_start, longest_warmup
 from trimtab.plan.record import (
@@ -318,7 +321,8 @@ def _confirming(at: Situation) -> TrialRecord:
     since = at.record.confirm_from if at.record.confirm_from is not None else at.record.phase_since
     verdict = _evaluate(at)
     fresh = mean_gain([p for p in at.evidence.pairs if p.start >= since - 1e-6], objective(at.spec), verdict.reason)
-    if verdict.kind is Kind.BETTER and fresh is not None and (fresh > 0 or verdict.reason == "LatencyBetter"):
+    own = verdict.numbers.get("bias") or 0.0  # what the pod had before the trial is no gain
+    if verdict.kind is Kind.BETTER and fresh is not None and (fresh > own or verdict.reason == "LatencyBetter"):
         return _promote(at, verdict)
     if verdict.kind is Kind.BETTER:
         text = f"a first measurement was better, the second was not; {verdict.message}"
@@ -341,16 +345,12 @@ def _evaluate(at: Situation) -> Verdict:
 
 
 def mean_gain(pairs: Sequence[Pair], goal: Objective, reason: str = "") -> float | None:
-    """Mean difference canary - control over `pairs` of what decided: goodput, or SLO attainment where the verdict's
-    `reason` says so. None when no pair knows both."""
-    limits = goal.ttft_seconds, goal.tpot_seconds
+    """Mean difference canary - control over `pairs` of what decided, as a share: goodput, or SLO attainment where the
+    verdict's `reason` says so. None when no pair knows both."""
     by_attainment = reason.startswith("Attainment")
-    gains: list[float] = []
-    for p in pairs:
-        a, b = (o.attainment(*limits) if by_attainment else o.goodput(*limits) for o in (p.canary, p.control))
-        if a is not None and b is not None:
-            gains.append(a - b)
-    return sum(gains) / len(gains) if gains else None
+    known = usable(pairs)
+    found = measures.attainment(known, (), goal) if by_attainment else measures.goodput(known, (), goal)
+    return fmean(found.values) if found is not None else None
 
 
 def _promote(at: Situation, verdict: Verdict) -> TrialRecord:
