@@ -80,6 +80,10 @@ ProfileOption = Annotated[
         "tried, the most promising are tried first.", "--profile",
     ),
 ]  # fmt: skip
+ScreenOption = Annotated[
+    bool,
+    _trial("Without --profile: make one from the baseline's own metrics where they suffice.", "--screen/--no-screen"),
+]
 SimulateOption = Annotated[
     Path | None,
     _target(
@@ -113,6 +117,7 @@ def tune(
     prefix_caching: PrefixCachingOption = None,
     candidate: CandidateOption = None,
     profile: ProfileOption = None,
+    screen: ScreenOption = True,
     simulate: SimulateOption = None,
     start_seconds: StartSecondsOption = 60.0,
     seed: SeedOption = None,
@@ -146,7 +151,7 @@ def tune(
 
             run = DryRun(
                 _read_profile(simulate), build_spec(words, LOCAL, replicas), command or [], _profile(profile),
-                replicas, start_seconds, seed or 0,
+                replicas, start_seconds, seed or 0, screen,
             )  # fmt: skip
             raise typer.Exit(_simulate(run, json_file, report))
         options = SessionOptions(
@@ -160,6 +165,7 @@ def tune(
             drain_seconds=drain,
             seed=seed or 0,
             profile=_profile(profile),
+            calibrate=screen,
         )
         raise typer.Exit(_run(options, json_file, report or options.state.with_suffix(".html")))
 

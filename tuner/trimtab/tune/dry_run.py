@@ -32,7 +32,8 @@ MOST_SECONDS: Final = 7 * 86_400.0
 @dataclass(frozen=True)
 class DryRun:
     """profile: what is simulated. screen: of the search, None: nothing is simulated before it is tried. command: as a
-    person would start the engine, empty: made from the profile. Seconds: of a start of the engine."""
+    person would start the engine, empty: made from the profile. Seconds: of a start of the engine. calibrate: from the
+    simulated baseline's metrics where `screen` is None."""
 
     profile: Profile
     spec: TunerSpec
@@ -41,6 +42,7 @@ class DryRun:
     replicas: int = 2
     start_seconds: float = 60.0
     seed: int = 0
+    calibrate: bool = False
 
 
 class _Nowhere(Store):
@@ -67,7 +69,7 @@ async def dry_run(run: DryRun, console: Console, at_start: float | None = None) 
     with Display(console, run.spec, header, clock=lambda: target.now) as display:
         loop = Loop(
             run.spec, target, target.source, Proposals(None, run.screen), _Nowhere(), state, display.tick,
-            clock=lambda: target.now, sleep=sleep, tick_seconds=TICK_SECONDS,
+            clock=lambda: target.now, sleep=sleep, tick_seconds=TICK_SECONDS, calibrate=run.calibrate,
         )  # fmt: skip
         await loop.run()
     best = command.paste_ready(state.template)

@@ -10,9 +10,10 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from trimtab.diagnose.render import finding_json
+from trimtab.engine.settings import Configuration
 from trimtab.errors import TrimtabError
 from trimtab.observe.observation import Observation
 from trimtab.plan.block import Block
@@ -23,11 +24,15 @@ from trimtab.plan.spec import TunerSpec
 from trimtab.plan.switchback import advance, desired
 from trimtab.plan.trial import objective
 from trimtab.plan.way import Way, way
+from trimtab.tune.calibrated import baseline_profile
 from trimtab.tune.evidence import look_at, with_findings
 from trimtab.tune.periods import evidence_of
 from trimtab.tune.proposals import Proposals, tried
 from trimtab.tune.state import State, Store
 from trimtab.tune.target import Target, WatchedSource
+
+if TYPE_CHECKING:
+    from trimtab.simulate.profile import Profile
 
 Json = dict[str, Any]
 TICK_SECONDS: Final = 0.5
@@ -63,7 +68,10 @@ class Seen:
 
 @dataclass
 class Loop:
-    """One run. `on_tick` is called after every tick; `clock` gives unix seconds, `sleep` lets time pass."""
+    """One run. `on_tick` is called after every tick; `clock` gives unix seconds, `sleep` lets time pass.
+
+    calibrate: from the baseline, before the first trial, where no profile is given; `on_profile` keeps what came of it.
+    """
 
     spec: TunerSpec
     target: Target
@@ -75,6 +83,8 @@ class Loop:
     clock: Callable[[], float] = time.time
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     tick_seconds: float = TICK_SECONDS
+    calibrate: bool = False
+    on_profile: Callable[[Profile], None] = lambda profile: None
     seen: Seen = field(default_factory=Seen)
     #: the trial that the run before left in the middle: it has to go back
     inherited: str = ""
@@ -144,6 +154,8 @@ class Loop:
     async def _begin(self, fleet: FleetView, now: float) -> None:
         """The next trial, in the state file before anything is touched."""
         template = self.target.template
+        if self.calibrate and not self.state.screened and self.proposals.profile is None:
+            await self._calibrate(fleet, now)
         proposed = await asyncio.to_thread(self.proposals.next, STUDY, self.spec, template, fleet, self.state.trials)
         if self.state.before is None:
             self.state.before = figures(self.spec, fleet.observation)
@@ -173,6 +185,19 @@ class Loop:
         self.state.put(record)
         self.store.save(self.state)
         self.target.begin(proposed.template)
+
+    async def _calibrate(self, fleet: FleetView, now: float) -> None:
+        if self.state.trials:
+            return  # a run before this one did not
+        known = fleet.configuration or Configuration.of()
+        since = now - fleet.stable_seconds
+        profile, self.state.screened = await asyncio.to_thread(
+            baseline_profile, self.source, self.target.ready_refs(), known, since, now
+        )
+        self.seen.note = self.state.screened
+        if profile is not None:
+            self.proposals.profile = profile
+            self.on_profile(profile)
 
     async def _finish(self, fleet: FleetView, now: float) -> None:
         """After a promotion the whole target is measured once more, so that before and after can be compared."""

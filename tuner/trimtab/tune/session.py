@@ -40,7 +40,8 @@ _log = logging.getLogger(__name__)
 class SessionOptions:
     """`load`: options of `trimtab load`, None for no built-in load. `environ`: added to what the engines inherit.
 
-    profile: of the command, calibrated; None: no candidate is simulated.
+    profile: of the command, calibrated; None: made from the baseline's metrics where they suffice, if `calibrate`, and
+    else no candidate is simulated.
     """
 
     command: Sequence[str]
@@ -55,6 +56,7 @@ class SessionOptions:
     tick_seconds: float = TICK_SECONDS
     seed: int = 0
     profile: Profile | None = None
+    calibrate: bool = True
 
     @property
     def folder(self) -> Path:
@@ -123,10 +125,10 @@ class _Session:
         except OSError as error:
             raise InputError("--listen", f"cannot listen ({error.strerror})", "Choose another port.") from error
         await self._target.start(self._state.template)
-        proposals = Proposals(None, self._options.profile)
+        proposals = Proposals(None, self._options.profile or self._kept_profile())
         loop = Loop(
             self._options.spec, self._target, self._source, proposals, self._store, self._state,
-            tick_seconds=self._options.tick_seconds,
+            tick_seconds=self._options.tick_seconds, calibrate=self._options.calibrate, on_profile=self._keep_profile,
         )  # fmt: skip
         with Display(self._console, self._options.spec, self._header()) as display:
             loop.on_tick = display.tick
@@ -138,6 +140,21 @@ class _Session:
             for task in done:
                 task.result()
         return tuning not in done
+
+    @property
+    def _profile_file(self) -> Path:
+        return self._options.folder / "profile.json"
+
+    def _keep_profile(self, profile: Profile) -> None:
+        self._profile_file.write_text(profile.model_dump_json(indent=1) + "\n", encoding="utf-8")
+
+    def _kept_profile(self) -> Profile | None:
+        """What this run calibrated before it was killed."""
+        if not self._options.calibrate or not self._state.trials or not self._profile_file.exists():
+            return None
+        from trimtab.simulate.profile import load_profile  # with numba behind it
+
+        return load_profile(self._profile_file)
 
     def _header(self) -> str:
         count, folder = self._options.replicas, self._options.folder

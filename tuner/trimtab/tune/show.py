@@ -187,6 +187,10 @@ def print_result(console: Console, state: State, command: str, failed: str) -> N
         console.print(trials_table(state.trials))
     if state.before is not None:
         console.print(figures_table(state.before, state.after))
+    if state.screened:
+        console.print(
+            f"{state.screened[:1].upper()}{state.screened[1:]}.", markup=False, highlight=False, soft_wrap=True
+        )
     if failed:
         console.print(failed, markup=False, highlight=False, soft_wrap=True)
     if any(t.phase is Phase.PROMOTED for t in state.trials):

@@ -1,0 +1,53 @@
+"""A profile from the baseline's own metrics, before the first trial: then candidates are simulated before one costs a
+restart. Blocking, some seconds of CPU: call from a thread.
+
+Hazard: settings that neither the command line nor a metric shows are unknown here, and then nothing is simulated: a
+guess would rule out the wrong candidates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from trimtab.engine.settings import Configuration
+from trimtab.errors import InputError, MetricsError
+from trimtab.observe.samples import MetricsSource, PodRef
+
+if TYPE_CHECKING:
+    from trimtab.simulate.profile import Profile
+
+#: settings of the model that no metric shows but which decide how it behaves
+_NEEDED: Final = ("max_num_seqs",)
+_TAKEN: Final = ("max_num_seqs", "max_num_batched_tokens", "max_model_len", "max_num_active_seqs", "watermark")
+#: useful tokens/s this far off on the part that was not fitted: then its ranking is worth nothing either
+MOST_ERROR: Final = 0.15
+
+
+def baseline_profile(
+    source: MetricsSource, pods: Sequence[PodRef], configuration: Configuration, since: float, now: float
+) -> tuple[Profile | None, str]:
+    """Of the first pod whose metrics suffice, and one line for people: what came of it."""
+    missing = [name for name in _NEEDED if configuration.integer(name) is None]
+    if missing:
+        return None, f"not simulated: {missing[0]} is not on the command line"
+    settings = {n: v for n in _TAKEN if n in configuration and not isinstance(v := configuration[n], str)}
+    # the simulator and numba behind it are loaded only here
+    from trimtab.simulate.calibrate.make import from_metrics
+
+    why = "no pod serves"
+    for pod in pods:
+        try:
+            samples = source.fetch([pod], since, now, 1.0)
+            profile = from_metrics(samples, pod.name, since, now, settings)
+        except (InputError, MetricsError) as error:
+            why = error.problem if isinstance(error, InputError) else str(error)
+            continue
+        pair = profile.heldout.get("useful_tokens_per_second")
+        if pair is not None and abs(pair.error) <= MOST_ERROR:
+            text = f"candidates are simulated first: calibrated from {profile.source}"
+            return profile, f"{text}, useful tokens/s {pair.error:+.0%} off on the rest"
+        why = "the simulator does not meet what it was not fitted to"
+        if pair is not None:
+            why += f": {pair.predicted:.0f} useful tokens/s for {pair.measured:.0f}"
+    return None, f"not simulated: {why}"
