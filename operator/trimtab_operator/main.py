@@ -7,12 +7,13 @@ import logging
 import sys
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from trimtab import __version__
 from trimtab.errors import TrimtabError
+from trimtab.text import plain
 
 app = typer.Typer(
     add_completion=False,
@@ -40,17 +41,29 @@ class _JsonLines(logging.Formatter):
             "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": plain(record.getMessage(), _MOST_LOGGED, lines=True),
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps(line)
 
 
+class _TextLines(logging.Formatter):
+    """One line per message: text from outside cannot begin a line of its own, nor draw on the terminal."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        record.message = plain(record.message, _MOST_LOGGED)
+        return super().formatMessage(record)
+
+
+#: characters of one message in a log line
+_MOST_LOGGED: Final = 10_000
+
+
 def _log_to_stderr(style: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
-        _JsonLines() if style == "json" else logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+        _JsonLines() if style == "json" else _TextLines("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
     )
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     logging.getLogger("kopf").setLevel(logging.WARNING)

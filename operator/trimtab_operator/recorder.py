@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from trimtab.errors import TrimtabError
+from trimtab.text import plain
 from trimtab_operator.cluster import Cluster
 from trimtab_operator.records import rfc3339
 
@@ -26,7 +27,7 @@ class Recorder:
         self._said: OrderedDict[str, None] = OrderedDict()
 
     def event(self, regarding: Json, reason: str, note: str, *, warning: bool = False) -> None:
-        meta = regarding["metadata"]
+        meta, note = regarding["metadata"], plain(note, _NOTE_LIMIT)
         key = hashlib.sha256(f"{meta['uid']} {reason} {note}".encode()).hexdigest()[:16]
         if key in self._said:
             return
@@ -44,7 +45,7 @@ class Recorder:
             "reportingInstance": self._instance[:128],
             "action": "Reconcile",
             "reason": reason[:128],
-            "note": note if len(note) <= _NOTE_LIMIT else note[: _NOTE_LIMIT - 3] + "...",
+            "note": note,
             "type": "Warning" if warning else "Normal",
             "regarding": {
                 "apiVersion": regarding["apiVersion"], "kind": regarding["kind"], "name": meta["name"],

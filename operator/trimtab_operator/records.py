@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -11,6 +12,7 @@ from trimtab.engine.settings import Configuration
 from trimtab.judge.verdict import Kind, Verdict
 from trimtab.plan.record import Peer, Phase, PodView, PolicyChange, Span, Strategy, TrialKind, TrialRecord
 from trimtab.plan.summary import gain_text
+from trimtab.text import plain
 from trimtab_operator.rollout import Baseline
 
 Json = dict[str, Any]
@@ -23,6 +25,8 @@ ACTIVE_LABEL: Final = "trimtab.dev/active"
 #: new count
 SEARCH_LABEL: Final = "trimtab.dev/search"
 _HISTORY_LIMIT: Final = 50
+#: characters of one text in a status. With the history of 50 lines a TuningTrial stays far below etcd's 1.5 MB
+MOST_TEXT: Final = 1024
 #: pods of before that a trial remembers; a canary replaces one
 _MOST_PEERS: Final = 100
 
@@ -112,7 +116,7 @@ def status_of(record: TrialRecord, previous: Json, canary_pod: str, generation: 
         "remeasured": record.remeasured,
         "infeasible": record.infeasible,
         "restarts": record.restarts,
-        "message": record.message,
+        "message": plain(record.message, MOST_TEXT),
         "settings": record.change or settings_text(record.baseline, record.configuration),
         "gain": gain_text(record.verdict),
         "history": _history(record, previous),
@@ -148,7 +152,8 @@ def settings_text(baseline: Configuration, candidate: Configuration) -> str:
 def _history(record: TrialRecord, previous: Json) -> list[Json]:
     """One line per phase entered, newest last; a new message in the same phase replaces the line's text."""
     lines: list[Json] = list(previous.get("history") or [])
-    line = {"phase": record.phase.value, "at": rfc3339(record.phase_since), "message": record.message}
+    message = plain(record.message, MOST_TEXT)
+    line = {"phase": record.phase.value, "at": rfc3339(record.phase_since), "message": message}
     if lines and lines[-1]["phase"] == line["phase"] and lines[-1]["at"] == line["at"]:
         lines[-1] = line
     else:
@@ -157,17 +162,18 @@ def _history(record: TrialRecord, previous: Json) -> list[Json]:
 
 
 def verdict_json(verdict: Verdict) -> Json:
-    out: Json = {"kind": verdict.kind.value, "reason": verdict.reason, "message": verdict.message}
+    """For a status. JSON has no NaN and no infinity, and the API server would refuse the whole status for one."""
+    out: Json = {"kind": verdict.kind.value, "reason": verdict.reason, "message": plain(verdict.message, MOST_TEXT)}
     for key, value in (
         ("gainPercent", verdict.gain),
         ("gainLowPercent", verdict.gain_low),
         ("gainHighPercent", verdict.gain_high),
     ):
-        if value is not None:
+        if value is not None and math.isfinite(value):
             out[key] = round(value * 100, 4)
-    if verdict.score is not None:
+    if verdict.score is not None and math.isfinite(verdict.score):
         out["score"] = round(verdict.score, 6)
-    numbers = {k: round(v, 6) for k, v in verdict.numbers.items() if v is not None}
+    numbers = {k: round(v, 6) for k, v in verdict.numbers.items() if v is not None and math.isfinite(v)}
     if numbers:
         out["numbers"] = numbers
     return out
@@ -211,7 +217,7 @@ def conditions(wanted: list[tuple[str, str, str, str]], before: list[Json], gene
                 "type": kind,
                 "status": status,
                 "reason": reason,
-                "message": message[:1024],
+                "message": plain(message, MOST_TEXT),
                 "lastTransitionTime": since,
                 "observedGeneration": generation,
             }
@@ -241,7 +247,7 @@ def new_trial(
     target.
     """
     meta = tuner["metadata"]
-    extra: Json = {"change": change[:256]} if change else {}
+    extra: Json = {"change": plain(change, 256)} if change else {}
     if undisturbed_since is not None:
         extra["peers"] = [{"name": p.name, "place": p.place} for p in pods if p.health.ready][:_MOST_PEERS]
         extra["undisturbedSince"] = rfc3339(undisturbed_since)
@@ -277,7 +283,7 @@ def new_trial(
             **extra,
             "configuration": candidate.to_camel(),
             "baselineConfiguration": before.to_camel(),
-            "origin": origin,
+            "origin": plain(origin, MOST_TEXT),
             "approvalRequired": approval,
             "baseline": {**baseline.to_spec(), "replicas": replicas},
         },

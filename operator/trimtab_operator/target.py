@@ -4,9 +4,10 @@ template.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from trimtab.engine.command import EngineCommand, parse_template
 from trimtab.engine.settings import Configuration
@@ -16,6 +17,14 @@ from trimtab_operator import rollout
 from trimtab_operator.cluster import Cluster
 
 Json = dict[str, Any]
+
+
+#: characters of a pod template as JSON: a trial keeps it twice, and the API server takes 262,144 of each
+MOST_TEMPLATE: Final = 240_000
+_TOO_LARGE: Final = (
+    "the pod template is {:,} characters long, too long for a trial to keep what it must restore: move scripts or "
+    "files out of it into a ConfigMap"
+)
 
 
 class EngineState(NamedTuple):
@@ -56,6 +65,8 @@ class Target:
     def read_engine(self, container: str | None) -> EngineState:
         """The settings on the command line, or why they cannot be read."""
         try:
+            if (size := len(json.dumps(self.template))) > MOST_TEMPLATE:
+                return EngineState(None, _TOO_LARGE.format(size), 8000, None)
             command = self.engine(container)
             return EngineState(command.configuration(), command.obstacle(), command.port, command.version)
         except (EngineError, InputError) as error:

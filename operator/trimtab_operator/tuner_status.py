@@ -4,6 +4,7 @@ ticks without news write nothing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,12 +17,15 @@ from trimtab.plan.preconditions import FleetView, restarts_within_day
 from trimtab.plan.record import TrialRecord
 from trimtab.plan.spec import TunerSpec
 from trimtab.plan.summary import TunerPhase, tally, tuner_phase
+from trimtab.text import plain
 from trimtab.tune.proposals import Suggestion
-from trimtab_operator.records import conditions
+from trimtab_operator.records import MOST_TEXT, conditions
 
 Json = dict[str, Any]
 #: of status.notes, as the CRD has it
 MOST_NOTES = 10
+#: of status.findings
+MOST_FINDINGS = 50
 #: blocks that mean "the tuner cannot do its work until someone mends this": Ready is False
 _NOT_READY = frozenset({"TargetNotFound", "EngineUnreadable", "MetricsUnavailable"})
 
@@ -96,7 +100,7 @@ def tuner_status(
             status[key] = before[key]
     if situation.fleet is not None:
         status.pop("notes", None)
-        notes = [{"reason": n.reason, "message": n.message[:1024]} for n in situation.notes[:MOST_NOTES]]
+        notes = [{"reason": n.reason, "message": plain(n.message, MOST_TEXT)} for n in situation.notes[:MOST_NOTES]]
         status |= {"notes": notes} if notes else {}
         _add_fleet(status, situation.fleet)
         _add_suggestion(status, situation.suggestion)
@@ -107,7 +111,7 @@ def _add_fleet(status: Json, fleet: FleetView) -> None:
     if fleet.configuration is not None:
         status["configuration"] = fleet.configuration.to_camel()
     if fleet.observation is not None:
-        status["findings"] = _settle(status.get("findings") or [], [_finding(f) for f in fleet.findings])
+        status["findings"] = _settle(status.get("findings") or [], [_finding(f) for f in fleet.findings[:MOST_FINDINGS]])
         status["finding"] = fleet.findings[0].name if fleet.findings else "None"
 
 
@@ -151,12 +155,12 @@ def _finding(finding: Finding) -> Json:
         "name": finding.name,
         "severity": finding.severity.value,
         "confidence": round(finding.confidence, 3),
-        "message": finding.message[:1024],
-        "advice": finding.advice[:1024],
-        "avoid": finding.avoid[:1024],
+        "message": plain(finding.message, MOST_TEXT),
+        "advice": plain(finding.advice, MOST_TEXT),
+        "avoid": plain(finding.avoid, MOST_TEXT),
         "tunable": finding.tunable,
         "role": finding.role.value,
-        "evidence": {k: round(v, 6) for k, v in finding.evidence.items()},
+        "evidence": {k: round(v, 6) for k, v in finding.evidence.items() if math.isfinite(v)},
     }
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from trimtab.engine.settings import Configuration
 from trimtab.judge.verdict import Kind, Verdict
 from trimtab.plan.record import Phase
+from trimtab.text import plain
 from trimtab_operator.records import conditions, record_of, rfc3339, settings_text, status_of, unix
 
 times = st.one_of(st.none(), st.floats(NOW, NOW + 1e6).map(lambda t: round(t, 3)))
@@ -22,7 +23,7 @@ verdicts = st.one_of(
         Verdict,
         kind=st.sampled_from(list(Kind)),
         reason=st.sampled_from(["GoodputBetter", "WithinNoise"]),
-        message=st.text(max_size=20),
+        message=st.text(max_size=20).map(lambda text: plain(text, 100)),
         gain=st.one_of(st.none(), st.integers(-50, 900).map(lambda p: p / 100)),
         score=st.one_of(st.none(), st.integers(-3000, 3000).map(lambda s: s / 1000)),
         numbers=st.just({"windows": 7.0}),

@@ -152,8 +152,7 @@ def patch_command(before: Mapping[str, Any], after: Mapping[str, Any], name: str
     operations = json_patch(before, after)
     if not operations:
         return ""
-    container = next(iter(_changed(before, after)))[3]
-    secrets = _secrets(before, container.get("name")) | _secrets(after, container.get("name"))
+    secrets = secrets_of(before, after)
     if any(secret in text for text in _texts(operations) for secret in secrets):
         return "# The script holds an API key, which is not shown. Make this change in the manifest by hand:"
     patch = json.dumps(operations, separators=(",", ":")).replace("'", "\\u0027")
@@ -169,7 +168,7 @@ def snippet(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     if changed is None:
         return ""
     old, container = changed[2:]
-    secrets = _secrets(before, container.get("name")) | _secrets(after, container.get("name"))
+    secrets = secrets_of(before, after)
     lines: list[str] = []
     for where in _LISTS:
         if container.get(where):
@@ -182,6 +181,23 @@ def snippet(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
             lines.append(f"- name: {_harmless(str(entry['name']))}")
             lines.append(f"  value: {_harmless(_masked(entry['value'], secrets))}")
     return "\n".join(lines) + "\n"
+
+
+def changed_container(
+    before: Mapping[str, Any], after: Mapping[str, Any]
+) -> tuple[str, Mapping[str, Any], Mapping[str, Any]] | None:
+    """(containers or initContainers, the container before, after); None if nothing changes."""
+    changed = next(iter(_changed(before, after)), None)
+    return None if changed is None else (changed[0], changed[2], changed[3])
+
+
+def secrets_of(before: Mapping[str, Any], after: Mapping[str, Any]) -> set[str]:
+    """Texts of the changed container that must not be shown, in either template."""
+    changed = changed_container(before, after)
+    if changed is None:
+        return set()
+    name = changed[2].get("name")
+    return _secrets(before, name) | _secrets(after, name)
 
 
 def _texts(operations: Sequence[Operation]) -> Iterator[str]:

@@ -1,0 +1,164 @@
+"""A recommended change in the forms in which the Deployment's owner keeps it: Helm values, Kustomize, a strategic merge
+patch, a JSON patch. Pure: two pod templates in, texts out. Nothing here is applied by Trimtab.
+
+Hazards: args is a list that a merge replaces as a whole, so the merge forms hold the whole list, as it was seen live;
+the JSON forms test each item that they replace. A form that would show an API key is left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import yaml
+
+from trimtab.engine.ownership import Owner, owners
+from trimtab.engine.patch import changed_container, json_patch, secrets_of
+from trimtab.engine.settings import Configuration
+from trimtab.errors import InputError
+
+Json = Mapping[str, Any]
+#: characters of one form; four of them fit a status beside all else
+MOST_FORM: Final = 16_000
+#: values of vllm-project/production-stack, helm/templates/deployment-vllm-multi.yaml, under modelSpec[].vllmConfig
+_STACK_VALUES: Final[Mapping[str, tuple[str, str]]] = {
+    "max_num_seqs": ("maxNumSeqs", "--max-num-seqs"),
+    "enable_prefix_caching": ("enablePrefixCaching", "--enable-prefix-caching"),
+}
+_STACK_RELEASE, _STACK_MODEL = "helm-release-name", "model"
+_NO_OWNER: Final = "Nobody else is known to write this Deployment: any of the forms will do, or the command in patch."
+
+
+@dataclass(frozen=True)
+class Handover:
+    """owner: who writes the Deployment, "" where nobody is known to. A form is "" where it does not fit."""
+
+    owner: str
+    advice: str
+    json_patch: str = ""
+    strategic: str = ""
+    kustomize: str = ""
+    helm_values: str = ""
+
+    def files(self) -> dict[str, str]:
+        """By the names that the tools expect."""
+        named = {
+            "values.yaml": self.helm_values,
+            "kustomization.yaml": self.kustomize,
+            "patch.yaml": self.strategic,
+            "patch.json": self.json_patch,
+        }
+        return {name: text for name, text in named.items() if text}
+
+
+def handover(deployment: Json, before: Json, after: Json, changes: Mapping[str, object]) -> Handover | None:
+    """The change from template `before` to `after` for the owner of the Deployment.
+
+    changes: the settings that change, by name. None where nothing changes or more than a command line does.
+    """
+    meta = deployment["metadata"]
+    found = owners(meta)
+    try:
+        operations = json_patch(before, after)
+    except InputError:
+        return None
+    changed = changed_container(before, after)
+    if not operations or changed is None:
+        return None
+    secrets = secrets_of(before, after)
+
+    def shown(text: str) -> str:
+        return "" if len(text) > MOST_FORM or any(s in text or json.dumps(s)[1:-1] in text for s in secrets) else text
+
+    first = found[0] if found else None
+    return Handover(
+        owner=first.title if first else "",
+        advice=first.advice if first else _NO_OWNER,
+        json_patch=shown(json.dumps(operations, indent=1) + "\n"),
+        strategic=shown(_yaml(_strategic(meta, *changed))),
+        kustomize=shown(_kustomize(meta["name"], operations)),
+        helm_values=shown(_helm_values(meta, changed[2], changes)) if _by_helm(found) else "",
+    )
+
+
+def _by_helm(found: tuple[Owner, ...]) -> bool:
+    return any(o.kind in ("helm", "flux", "argocd") for o in found)
+
+
+def _strategic(meta: Json, group: str, before: Json, after: Json) -> dict[str, Any]:
+    """A strategic merge patch: the container by its name, with the lists and variables that differ."""
+    container: dict[str, Any] = {"name": after["name"]}
+    for where in ("command", "args"):
+        if before.get(where) != after.get(where):
+            container[where] = after.get(where)  # None takes the list away
+    if before.get("env") != after.get("env"):
+        pairs = zip(before["env"], after["env"], strict=True)
+        container["env"] = [{"name": new["name"], "value": new["value"]} for old, new in pairs if old != new]
+    named = {k: meta[k] for k in ("name", "namespace") if k in meta}
+    spec = {"template": {"spec": {group: [container]}}}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": named, "spec": spec}
+
+
+def _kustomize(name: str, operations: list[dict[str, Any]]) -> str:
+    """Lines for a kustomization.yaml; the patch is a JSON patch with its tests."""
+    target = {"group": "apps", "version": "v1", "kind": "Deployment", "name": name}
+    patch = json.dumps(operations, indent=1)
+    return _yaml({"patches": [{"target": target, "patch": patch}]})
+
+
+def _helm_values(meta: Json, after: Json, changes: Mapping[str, object]) -> str:
+    """For a chart whose values are known, else the container's list under the name that most charts give it."""
+    stack = _stack_values(meta, after, changes)
+    if stack is not None:
+        return stack
+    where = "args" if after.get("args") else "command"
+    text = f"# The chart decides under which key it takes the container's {where}; look for it in its values.\n"
+    return text + _yaml({where: after.get(where)})
+
+
+def _stack_values(meta: Json, after: Json, changes: Mapping[str, object]) -> str | None:
+    """Of the production-stack chart; None for another chart, or where a value would not decide."""
+    labels = meta.get("labels")
+    labels = labels if isinstance(labels, Mapping) else {}
+    release, model = labels.get(_STACK_RELEASE), labels.get(_STACK_MODEL)
+    if not release or not model or meta["name"] != f"{release}-{model}-deployment-vllm":
+        return None
+    items = [str(i).replace("_", "-") for i in (*(after.get("command") or ()), *(after.get("args") or ()))]
+    values: dict[str, object] = {}
+    for name, value in changes.items():
+        known = _STACK_VALUES.get(name)
+        if known is None or value is None:
+            return None
+        # a second one comes from extraArgs, stands behind the value's own and wins
+        if sum(i.partition("=")[0].replace("--no-", "--") == known[1] for i in items) != 1:
+            return None
+        values[known[0]] = value
+    entry = {"name": model, "vllmConfig": values}
+    text = (
+        f"# Into entry {json.dumps(model)} of servingEngineSpec.modelSpec; Helm replaces lists, so keep the others.\n"
+    )
+    return text + _yaml({"servingEngineSpec": {"modelSpec": [entry]}})
+
+
+def changes_between(before: Configuration, after: Configuration) -> dict[str, object]:
+    """Names and values of the settings that change; None is back to vLLM's default."""
+    return dict(before.changes_to(after))
+
+
+class _Dumper(yaml.SafeDumper):
+    """Long scripts as blocks, nothing folded."""
+
+
+def _block(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
+    # a block keeps the text only where no line ends or begins with what YAML would take
+    style = "|" if "\n" in text and text == text.strip(" \t") and text.isascii() else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _block)
+
+
+def _yaml(value: object) -> str:
+    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, width=10_000, allow_unicode=False)
