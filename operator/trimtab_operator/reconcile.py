@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from trimtab.engine.settings import Configuration
 from trimtab.errors import SpecError, TargetConflict, TrimtabError
 from trimtab.judge.verdict import Kind
 from trimtab.plan.around import Around, below, bounded
 from trimtab.plan.block import Block
 from trimtab.plan.hot import policy_in_force, with_cap
+from trimtab.plan.load_drift import Ended, by_load
 from trimtab.plan.looks import earlier_starts, undisturbed_since
 from trimtab.plan.preconditions import FleetView, Ground, first_block
 from trimtab.plan.record import (
@@ -27,7 +27,6 @@ from trimtab.plan.record import (
     Desired,
     Evidence,
     Phase,
-    PodView,
     PolicyChange,
     TargetView,
     Template,
@@ -37,15 +36,19 @@ from trimtab.plan.record import (
 from trimtab.plan.spec import TunerSpec
 from trimtab.plan.switchback import advance, desired
 from trimtab.plan.way import Way, way
+from trimtab.search.context import workload_of
 from trimtab.tune.proposals import Proposals, refused_candidates
-from trimtab_operator import rollout
+from trimtab_operator import drain, rollout
 from trimtab_operator.admission import Admission
 from trimtab_operator.care import Care, Cared, labelled
 from trimtab_operator.cluster import Cluster
+from trimtab_operator.draft import Draft
 from trimtab_operator.evidence import fleet_observation, look_at, refs, trial_evidence, with_findings
 from trimtab_operator.fleet_metrics import FleetMetrics
+from trimtab_operator.last_words import with_logs
 from trimtab_operator.middleware import LATE_TICK, package
 from trimtab_operator.neighbours import Neighbours
+from trimtab_operator.output import Output, advice
 from trimtab_operator.profiles import Profiles
 from trimtab_operator.recorder import Recorder
 from trimtab_operator.records import SEARCH_LABEL, TUNER_LABEL, new_trial, record_of, status_of
@@ -69,24 +72,8 @@ _LENGTHS_SECONDS: Final = 3600.0
 #: how long one call waits for the candidate's ReplicaSet, so that the pause lands before a second pod moves
 _PAUSE_WAIT_SECONDS: Final = 10.0
 _PAUSE_POLL_SECONDS: Final = 0.15
-#: looks for a dead container's log
-_LOG_ATTEMPTS: Final = 4
-_LOG_WAIT_SECONDS: Final = 0.7
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Draft:
-    """A trial about to be created. label: the question it answers."""
-
-    template: Json
-    configuration: Configuration | None
-    origin: str
-    label: str
-    kind: TrialKind = TrialKind.TUNE
-    change: str = ""
-    policy: PolicyChange | None = None
 
 
 @dataclass
@@ -107,7 +94,14 @@ class Reconciler:
     #: what Prometheus hears of the tuners
     fleet: FleetMetrics = field(default_factory=FleetMetrics)
     #: (tuner's uid, search hash) whose space is used up; memory only, found out again after a restart
-    exhausted: set[tuple[str, str]] = field(default_factory=set)
+    exhausted: dict[tuple[str, str], Ended] = field(default_factory=dict)
+    output: Output = field(init=False)
+
+    def __post_init__(self) -> None:
+        def told(tuner: Json, text: str) -> None:
+            self.recorder.event(tuner, "OutputNotWritten", text, warning=True)
+
+        self.output = Output(self.cluster, told)
 
     @property
     def upkeep(self) -> Upkeep:
@@ -147,7 +141,7 @@ class Reconciler:
             if hot
             else target.view(baseline, container, record.excused)
         )
-        view = self._with_logs(view, namespace, container)
+        view = with_logs(self.cluster, self.sleep, view, namespace, container)
         earlier = earlier_starts(record, [record_of(t) for t in trials])
         evidence = replace(self._evidence(tuner, spec, record, view, port, now), earlier=earlier)
         wanted = wish(tuner, trial, spec, brake)
@@ -239,26 +233,6 @@ class Reconciler:
             self.sleep(_PAUSE_POLL_SECONDS)
             waited += _PAUSE_POLL_SECONDS
 
-    def _with_logs(self, view: TargetView, namespace: str, container: str) -> TargetView:
-        """The canary's last words, fetched only where its container died: they go with the pod."""
-
-        def with_log(pod: PodView) -> PodView:
-            health = pod.health
-            if health.restarts == 0 and health.exit_code in (None, 0):
-                return pod
-            text = ""
-            for attempt in range(_LOG_ATTEMPTS):  # on a busy node the log comes after the container's state
-                if attempt:
-                    self.sleep(_LOG_WAIT_SECONDS)
-                # the dead container is the present one until it is started again, then the previous one
-                for previous in (True, False) if health.restarts > 0 else (False, True):
-                    text = text or self.cluster.pod_log(namespace, pod.name, container, previous=previous)
-                if text:
-                    break
-            return replace(pod, health=replace(health, last_log=text))
-
-        return replace(view, canary=tuple(with_log(p) for p in view.canary))
-
     def _save(self, trial: Json, record: TrialRecord, view: TargetView) -> Json:
         canary = view.canary[0].name if view.canary else ""
         generation = trial["metadata"].get("generation", 1)
@@ -287,21 +261,32 @@ class Reconciler:
         self.upkeep.release(tuner, trials[-1] if trials else None)
         target = read_target(self.cluster, tuner["metadata"]["namespace"], spec.target_ref.name)
         fleet, observation_problem = self._look(tuner, spec, target, now)
+        drained = drain.Drained()
+        if target.deployment is not None:
+            drained = drain.look(tuner, spec, target.template, fleet, trials)
+            fleet = replace(fleet, drain_problem=drained.problem)
         question = search_hash(spec)
         around = self._around(tuner, target, fleet)
         records = [record_of(t) for t in trials]
-        ours = [record_of(t) for t in trials if t["metadata"].get("labels", {}).get(SEARCH_LABEL) == question]
+        asked = [record_of(t) for t in trials if t["metadata"].get("labels", {}).get(SEARCH_LABEL) == question]
+        ours, _ = by_load(spec, asked, fleet.observation)
+        ended = self.exhausted.get((tuner["metadata"]["uid"], question))
+        over = ended is not None and ended.holds(spec, fleet.observation)
         ground = Ground(
             spec,
             replace(fleet, metrics_problem=observation_problem),
             ours,
             records,
             now,
-            (tuner["metadata"]["uid"], question) in self.exhausted,
+            over,
+            ended.why if ended is not None else "",
             around=around,
         )
         cared = self.care.look(tuner, spec, target, trials, fleet)
-        if cared.decision.due:  # before any tuning: it makes half of that free of restarts
+        if drained.due:  # before any other restart
+            mine = labelled(trials, drained.label)
+            ground = replace(ground, history=mine, search_exhausted=False, kind=TrialKind.DRAIN)
+        elif cared.decision.due:  # before any tuning: it makes half of that free of restarts
             mine = labelled(trials, cared.label)
             ground = replace(ground, history=mine, search_exhausted=False, kind=TrialKind.INSTALL)
         block = first_block(ground)
@@ -313,11 +298,12 @@ class Reconciler:
             allowed = bounded(spec, around.least_num_seqs)
             args = (allowed, target.template, fleet, ours, spec.target_ref.name, meta["namespace"])
             suggestion = self.proposals.suggest(*args)
-        situation = Situation(block, fleet, suggestion, middleware=Middleware(cared.decision, cared.status()),
-                              notes=around.notes)  # fmt: skip
+        advised = advice(target, fleet, trials, suggestion)
+        situation = Situation(block, fleet, advised.suggestion, middleware=Middleware(cared.decision, cared.status()),
+                              notes=around.notes, handover=advised.handover)  # fmt: skip
         if not spec.suspend and spec.mode != "Recommend":
             try:
-                created = self._begin(tuner, spec, target, fleet, trials, cared, ground)
+                created = self._begin(tuner, spec, target, fleet, trials, cared, drained, ground)
             finally:
                 self.admission.done(tuner)
             if isinstance(created, Block):
@@ -375,15 +361,18 @@ class Reconciler:
 
     def _begin(
         self, tuner: Json, spec: TunerSpec, target: Target, fleet: FleetView, trials: Sequence[Json], cared: Cared,
-        ground: Ground,
+        drained: drain.Drained, ground: Ground,
     ) -> Json | Block | None:  # fmt: skip
         """Create the next trial that may begin, what it tried in it; the target is not touched yet. None: there is
         none. A block: others go first."""
-        if cared.decision.due and first_block(ground) is not None:
+        if (drained.due or cared.decision.due) and first_block(ground) is not None:
             return None
-        if cared.decision.due:
-            full = self._place(tuner, target, trials, ground)
-            return full or self._begin_install(tuner, spec, target, fleet, trials, cared)
+        if drained.due or cared.decision.due:
+            if full := self._place(tuner, target, trials, ground):
+                return full
+            if drained.due:
+                return self._create(tuner, spec, target, fleet, trials, drained.draft(fleet))
+            return self._begin_install(tuner, spec, target, fleet, trials, cared)
         proposed = self.care.propose(spec, cared, fleet, trials, ground.now)
         hot = replace(ground, history=labelled(trials, cared.policy_label), kind=TrialKind.POLICY)
         if proposed is not None and first_block(replace(hot, search_exhausted=False)) is None:
@@ -405,10 +394,14 @@ class Reconciler:
         profile, problem = self.profiles.of(tuner, spec)
         if problem:
             self.recorder.event(tuner, "ProfileUnreadable", problem, warning=True)
-        proposal = self.proposals.next(key, bounded(spec, least), target.template, fleet, ground.history, profile)
+        # trials of other questions and other loads teach, too
+        earlier = [r for r in ground.recent if r.ended and r.kind is TrialKind.TUNE and r not in ground.history]
+        allowed = bounded(spec, least)
+        proposal = self.proposals.next(key, allowed, target.template, fleet, ground.history, profile, earlier)
         question = search_hash(spec)
         if proposal is None:
-            self.exhausted.add((tuner["metadata"]["uid"], question))
+            ended = Ended(self.proposals.stopped, workload_of(fleet.observation))
+            self.exhausted[tuner["metadata"]["uid"], question] = ended
             return None
         draft = Draft(proposal.template, proposal.configuration, proposal.origin, question)
         return self._create(tuner, spec, target, fleet, trials, draft)
@@ -443,6 +436,7 @@ class Reconciler:
             approval=spec.mode == "Approve", search=draft.label, kind=draft.kind, change=draft.change,
             policy=draft.policy, strategy=chosen.strategy, pods=target.current_pods(),
             undisturbed_since=undisturbed_since(spec, fleet.stable_seconds, self.clock()),
+            workload=workload_of(fleet.observation),
         )  # fmt: skip
         body["metadata"]["finalizers"] = [FINALIZER]
         created = self.cluster.create("TuningTrial", tuner["metadata"]["namespace"], body)
@@ -467,6 +461,8 @@ class Reconciler:
         before = tuner.get("status") or {}
         status = tuner_status(tuner, spec, records, shown, situation, self.clock())
         self.fleet.note(tuner["metadata"]["namespace"], tuner["metadata"]["name"], spec, status)
+        if not spec.suspend:
+            self.output.write(tuner, spec, status)
         if status == before:
             return
         current = self.cluster.get("VLLMTuner", tuner["metadata"]["namespace"], tuner["metadata"]["name"])
@@ -488,7 +484,8 @@ class Reconciler:
                 self.recorder.event(tuner, new["reason"], new["message"], warning=new["status"] != good)
         was, now = (s.get("recommendation") or {} for s in (before, status))
         if now and now.get("patch") != was.get("patch"):
-            self.recorder.event(tuner, "Recommendation", f"{now['message']} Apply with: {now['patch']}")
+            how = f" Apply with: {now['patch']}" if now["patch"] else ""
+            self.recorder.event(tuner, "Recommendation", now["message"] + how)
 
     def _bad_spec(self, tuner: Json, trials: Sequence[Json], active: Json | None, error: SpecError) -> float:
         """A spec that cannot be read never strands a trial: roll back with the defaults, then say what is wrong."""

@@ -12,6 +12,7 @@ from typing import Any
 from trimtab.diagnose.finding import Finding
 from trimtab.errors import SpecError
 from trimtab.plan.block import Block, Note
+from trimtab.plan.handover import Handover
 from trimtab.plan.middleware import Decision
 from trimtab.plan.preconditions import FleetView, restarts_within_day
 from trimtab.plan.record import TrialRecord
@@ -19,6 +20,7 @@ from trimtab.plan.spec import TunerSpec
 from trimtab.plan.summary import TunerPhase, tally, tuner_phase
 from trimtab.text import plain
 from trimtab.tune.proposals import Suggestion
+from trimtab_operator.output import forms
 from trimtab_operator.records import MOST_TEXT, conditions
 
 Json = dict[str, Any]
@@ -49,6 +51,8 @@ class Situation:
     #: None keeps what was said before
     middleware: Middleware | None = None
     notes: Sequence[Note] = ()
+    #: the suggestion in forms for the Deployment's owner
+    handover: Handover | None = None
 
 
 def tuner_status(
@@ -103,7 +107,7 @@ def tuner_status(
         notes = [{"reason": n.reason, "message": plain(n.message, MOST_TEXT)} for n in situation.notes[:MOST_NOTES]]
         status |= {"notes": notes} if notes else {}
         _add_fleet(status, situation.fleet)
-        _add_suggestion(status, situation.suggestion)
+        _add_suggestion(status, situation.suggestion, situation.handover)
     return status
 
 
@@ -111,7 +115,8 @@ def _add_fleet(status: Json, fleet: FleetView) -> None:
     if fleet.configuration is not None:
         status["configuration"] = fleet.configuration.to_camel()
     if fleet.observation is not None:
-        status["findings"] = _settle(status.get("findings") or [], [_finding(f) for f in fleet.findings[:MOST_FINDINGS]])
+        found = [_finding(f) for f in fleet.findings[:MOST_FINDINGS]]
+        status["findings"] = _settle(status.get("findings") or [], found)
         status["finding"] = fleet.findings[0].name if fleet.findings else "None"
 
 
@@ -136,10 +141,11 @@ def _same_advice(shown: Json, new: Json) -> bool:
     )
 
 
-def _add_suggestion(status: Json, suggestion: Suggestion | None) -> None:
+def _add_suggestion(status: Json, suggestion: Suggestion | None, made: Handover | None) -> None:
     shown = status.pop("recommendation", None)
     if suggestion is not None:
-        if shown and _same_advice(shown["configuration"], suggestion.configuration.to_camel()):
+        same = shown and _same_advice(shown["configuration"], suggestion.configuration.to_camel())
+        if same and ("forms" in shown) == (made is not None):
             status["recommendation"] = shown
             return
         status["recommendation"] = {
@@ -147,6 +153,7 @@ def _add_suggestion(status: Json, suggestion: Suggestion | None) -> None:
             "message": suggestion.message,
             "patch": suggestion.patch,
             "snippet": suggestion.snippet,
+            **(forms(made) if made is not None else {}),
         }
 
 

@@ -4,26 +4,32 @@ template. Blocking (Optuna's storage): call from a thread.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 from trimtab.engine.command import parse_template
 from trimtab.engine.constraints import check_configuration
 from trimtab.engine.patch import patch_command, snippet
 from trimtab.engine.rewrite import rewrite
-from trimtab.engine.settings import Configuration
+from trimtab.engine.settings import SEARCHED, Configuration
 from trimtab.errors import EngineError, InputError
-from trimtab.judge.verdict import Kind
+from trimtab.judge.verdict import Kind, Verdict
 from trimtab.plan.preconditions import FleetView
 from trimtab.plan.record import NOT_TRIED, Phase, TrialRecord
 from trimtab.plan.spec import TunerSpec
 from trimtab.search.candidate import Outcome, Proposal, explicit
+from trimtab.search.context import place, workload_of
 from trimtab.search.priors import candidates
 from trimtab.search.refuse import MAX_UNCLEAR
 from trimtab.search.space import Space
+from trimtab.search.stakes import Stakes, room_of
 from trimtab.search.study import Study
 
 if TYPE_CHECKING:
@@ -37,6 +43,13 @@ _log = logging.getLogger(__name__)
 _MAX_REFUSED: Final = 20
 #: score (log scale) of a canary that a guardrail ended: less than half the control's goodput
 _BREACHED_SCORE: Final = -1.0
+#: of that score: it may have got worse, or only just breached
+_BREACHED_DEVIATION: Final = 0.3
+#: half-width of a 95% interval in standard deviations; intervals that hold for many looks are wider, so this errs
+#: towards believing a trial too little
+_Z: Final = 1.96
+#: until a restarted engine serves, before a trial has shown it: weights from a local disk and graphs to capture
+START_SECONDS: Final = 180.0
 
 
 @dataclass(frozen=True)
@@ -56,6 +69,8 @@ class Suggestion:
     message: str
     patch: str
     snippet: str
+    #: the whole pod template with it
+    template: Mapping[str, Any]
 
 
 class Proposals:
@@ -68,6 +83,8 @@ class Proposals:
     def __init__(self, data_dir: Path | None, profile: Profile | None = None) -> None:
         self._data, self.profile = data_dir, profile
         self._screens: dict[str, tuple[object, Screen]] = {}
+        #: why the latest `next` gave None
+        self.stopped = ""
 
     def next(
         self,
@@ -77,24 +94,34 @@ class Proposals:
         fleet: FleetView,
         trials: Sequence[TrialRecord],
         profile: Profile | None = None,
+        earlier: Sequence[TrialRecord] = (),
     ) -> Proposed | None:
-        """The next configuration worth a restart, None when there is none. `key` names the study.
+        """The next configuration worth a restart, None when there is none (`stopped` says why). `key` names the study.
 
-        profile: of this target; the one for all, given at the start, where it is None.
+        profile: of this target; the one for all, given at the start, where it is None. earlier: ended trials of this
+        target under other loads or in earlier runs: they teach by how alike the load was, and count for nothing else.
         """
-        current = fleet.configuration or Configuration.of()
-        study = Study(self._storage(key, spec), key, space_of(spec), spec.search.seed)
+        current, self.stopped = fleet.configuration or Configuration.of(), ""
+        search, now = spec.search, workload_of(fleet.observation)
+        target = fingerprint(template, spec.target_ref.container)
+        study = Study(self._storage(key, spec), key, space_of(spec), search.seed, search.sampler, target)
         history = outcomes(trials)
+        taught = [*outcomes(earlier), *study.kin()]
+        history += [o for o in taught if o.infeasible]  # what does not start does not start under any load
         refused: list[Outcome] = []
         screen = self._screen(key, spec, profile or self.profile)
         seeds = _seeds(spec, current, fleet, guess=screen is None)
+        stakes, room = stakes_of(spec, fleet, trials), _room(spec, fleet)
         for _ in range(_MAX_REFUSED):  # each round either returns or rules one configuration out
-            proposal = study.propose([*history, *refused], current, seeds, screen)
+            proposal = study.propose(
+                [*history, *refused], current, seeds, screen, stakes=stakes, room=room, context=place(now),
+                earlier=[o for o in taught if not o.infeasible],
+            )  # fmt: skip
             if study.warning is not None:
                 _log.warning("%s %s", study.warning, study.warning.hint)
             if proposal is None:
-                if screen is not None and screen.forecasts:
-                    _log.info("nothing is worth a trial: %s", screen.summary())
+                self.stopped = study.stopped
+                _log.info("%s: %s", key, study.stopped)
                 return None
             written = _rewritten(spec, template, fleet, proposal.configuration)
             if written is not None:
@@ -125,7 +152,7 @@ class Proposals:
                 "would try it on one pod first."
             )
             patch = patch_command(template, written, name, namespace)
-            return Suggestion(guess.configuration, text, patch, snippet(template, written))
+            return Suggestion(guess.configuration, text, patch, snippet(template, written), written)
         return None
 
     def _screen(self, key: str, spec: TunerSpec, profile: Profile | None) -> Screen | None:
@@ -136,10 +163,11 @@ class Proposals:
         from trimtab.search.screen import screen_of
 
         slo, gain = spec.objective.slo, spec.objective.min_gain_percent / 100
-        asked = (profile, slo, gain, space_of(spec))
+        weights = spec.objective.weights.ttft, spec.objective.weights.tpot
+        asked = (profile, slo, gain, weights, space_of(spec))
         if key not in self._screens or self._screens[key][0] != asked:
             times = slo.ttft_seconds, slo.tpot_seconds
-            made = screen_of(profile, space_of(spec), times, gain)
+            made = screen_of(profile, space_of(spec), times, gain, weights)
             self._screens[key] = (asked, made)
         return self._screens[key][1]
 
@@ -188,6 +216,44 @@ def refused_candidates(spec: TunerSpec, template: Mapping[str, Any], fleet: Flee
     return problems
 
 
+def stakes_of(spec: TunerSpec, fleet: FleetView, trials: Sequence[TrialRecord]) -> Stakes:
+    """What a trial costs here. How long a start takes is known from the trials so far."""
+    rollout = spec.rollout
+    starts = [
+        t.measure_from - t.started_at - rollout.warmup_seconds for t in trials if t.measure_from is not None and t.ended
+    ]
+    return Stakes(
+        horizon_hours=spec.search.horizon_hours,
+        replicas=max(1, fleet.replicas),
+        start_seconds=max(0.0, median(starts)) if starts else START_SECONDS,
+        measure_seconds=rollout.warmup_seconds + rollout.measurement_seconds,
+        least_gain=spec.objective.min_gain_percent / 100,
+    )
+
+
+def _room(spec: TunerSpec, fleet: FleetView) -> float | None:
+    slo = spec.objective.slo
+    if fleet.observation is None:
+        return None
+    return room_of(fleet.observation, slo.ttft_seconds, slo.tpot_seconds, spec.objective.weights.ttft)
+
+
+def fingerprint(template: Mapping[str, Any], container: str | None) -> str:
+    """Equal for targets that serve the same model on the same hardware with the same arguments but for what is
+    searched; "" where the command line cannot be read."""
+    try:
+        command = parse_template(template, container)
+    except (EngineError, InputError):
+        return ""
+    pod = template.get("spec", template)
+    kept = {n: v for n, v in command.in_sight().items() if n not in SEARCHED}
+    alike = [
+        command.model, kept, pod.get("nodeSelector"),
+        [(c.get("image"), (c.get("resources") or {}).get("limits")) for c in pod.get("containers", ())],
+    ]  # fmt: skip
+    return hashlib.sha256(json.dumps(alike, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
 def outcomes(trials: Sequence[TrialRecord]) -> list[Outcome]:
     """The ended trials in which the configuration was really tried, as the search sees them; and those a person
     rejected, which are left alone from then on."""
@@ -223,7 +289,23 @@ def outcome_of(trial: TrialRecord) -> Outcome:
         infeasible=trial.infeasible,
         inconclusive=verdict is not None and verdict.kind is Kind.INCONCLUSIVE,
         control=trial.baseline,
+        deviation=_BREACHED_DEVIATION if breached else _deviation(verdict),
+        again=verdict is not None and verdict.reason == "AnotherStartNeeded",
+        context=place(trial.workload) if trial.workload else (),
     )
+
+
+def _deviation(verdict: Verdict | None) -> float | None:
+    """Standard deviation of the score, as the judge tells it, else from the interval of the gain."""
+    if verdict is None:
+        return None
+    told = verdict.numbers.get("score_deviation")
+    if told is not None:
+        return told
+    low, high = verdict.gain_low, verdict.gain_high
+    if low is None or high is None or low <= -1 or not math.isfinite(high):
+        return None
+    return (math.log1p(high) - math.log1p(low)) / (2 * _Z)
 
 
 def space_of(spec: TunerSpec) -> Space:
