@@ -7,14 +7,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from builders import CRASHED, HEALTHY, NOW, STARTING, evidence, observation, record, spec
 
-from trimtab.plan.record import Desired, Evidence, Phase, PodView, TargetView, Template, TrialRecord, Wish
-from trimtab.plan.trial import advance, desired
+from trimtab.judge.windows import Pair
+from trimtab.plan.record import (
+    Desired,
+    Evidence,
+    Phase,
+    PodView,
+    Span,
+    Strategy,
+    TargetView,
+    Template,
+    TrialRecord,
+    Wish,
+)
+from trimtab.plan.switchback import advance, desired
 from trimtab_operator import rollout
 from trimtab_operator.rollout import HOLD_MIN_READY_SECONDS, TRIAL_ANNOTATION, Baseline, next_patch, settled, whose
 
@@ -34,21 +46,29 @@ TEMPLATES: Final = {name: {"metadata": {}, "spec": {"v": name}} for name in "BCF
 _OLD_AS_CAN_BE: Final = NOW - OLDEST * UNIT
 
 
-def measured(gain: float | None) -> Evidence:
+def measured(gain: float | None, scatter: float = 0.02) -> Evidence:
     """What the metrics say at any time; None: nothing."""
     if gain is None:
         return Evidence(problem="the metrics source does not answer")
     wide = observation(seconds=10_000.0)
-    return replace(evidence(gain, start=NOW, windows=15), canary=wide, control=wide)
+    steady = tuple(Pair(NOW + i, NOW + i + 1, wide, wide) for i in range(10))
+    return replace(evidence(gain, start=NOW, windows=15, scatter=scatter), canary=wide, control=wide, drift=steady)
 
 
-EVIDENCE: Final = {"none": measured(None), "better": measured(0.4), "worse": measured(-0.4), "same": measured(0.0)}
+EVIDENCE: Final = {
+    "none": measured(None), "better": measured(0.4), "worse": measured(-0.4), "same": measured(0.0),
+    "unclear": measured(0.0, scatter=0.2),
+}  # fmt: skip
+#: kinds of evidence that make a difference: a switchback has one look, and all that is not better goes one way
+KINDS: Final[Mapping[Strategy, tuple[str, ...]]] = {
+    Strategy.CANARY: tuple(EVIDENCE), Strategy.SWITCHBACK: ("none", "better", "same"),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class World:
-    """template: B(aseline), C(andidate), F(oreign), "" for a deleted target. Pods are s(tarting), r(eady, not yet for
-    long), a(vailable), x (crashed); old ones first. seen: the controller has seen the latest spec."""
+    """template: B(aseline), C(andidate), F(oreign), "" for a deleted target. Pods are u(nschedulable), s(tarting),
+    r(eady, not yet for long), a(vailable), x (crashed); old ones first. seen: the controller has seen the spec."""
 
     record: TrialRecord
     template: str = "B"
@@ -69,22 +89,29 @@ class World:
 
     def key(self) -> tuple[object, ...]:
         r = self.record
-        times = (r.phase_since, r.measure_from, r.confirm_from, r.metrics_seen_at)
+        last = r.spans[-1].start if r.spans else None
+        times = (r.phase_since, r.measure_from, r.confirm_from, r.metrics_seen_at, last)
         memory = (
             r.phase,
             r.applied,
             r.held,
             r.evaluations,
             r.remeasured,
+            tuple((s.pod, s.end is None) for s in r.spans),
             r.verdict and (r.verdict.kind, r.verdict.reason),
         )
         world = tuple(getattr(self, name) for name in self.__dataclass_fields__ if name != "record")
         return (world, memory, tuple(None if t is None else round((NOW - t) / UNIT) for t in times))
 
 
-def start(*, surge: int, trouble: int, approve: bool = False) -> World:
+def start(*, surge: int, trouble: int, approve: bool = False, switchback: bool = False) -> World:
+    """Two replicas and a canary, or one and a switchback."""
+    if switchback:
+        first = Phase.AWAITING_APPROVAL if approve else Phase.MEASURING_BEFORE
+        begun = record(first, replicas=1, strategy=Strategy.SWITCHBACK, max_surge=surge)
+        return World(begun, surge=surge, trouble=trouble, replicas=1, old="a")
     first = Phase.AWAITING_APPROVAL if approve else Phase.STARTING
-    return World(record(first, replicas=2), surge=surge, trouble=trouble)
+    return World(record(first, replicas=2, max_surge=surge), surge=surge, trouble=trouble)
 
 
 def baseline(world: World) -> Baseline:
@@ -144,7 +171,9 @@ def view(world: World) -> TargetView:
 
 
 def _pods(states: str, name: str) -> tuple[PodView, ...]:
-    health = {"s": STARTING, "r": HEALTHY, "a": HEALTHY, "x": CRASHED}
+    health = {
+        "u": replace(STARTING, scheduled=False), "s": STARTING, "r": HEALTHY, "a": HEALTHY, "x": CRASHED
+    }  # fmt: skip
     return tuple(PodView(f"{name}-{i}", "10.0.0.1", health[s]) for i, s in enumerate(states))
 
 
@@ -159,7 +188,7 @@ def look(world: World, gain: str) -> World:
 def write(world: World) -> World:
     """The second half: one step of the target."""
     body = deployment(world)
-    wanted = desired(world.record.phase, whose(body, baseline(world)))
+    wanted = desired(world.record, whose(body, baseline(world)))
     if wanted is Desired.KEEP or body is None:
         return world
     sets = [{"spec": {"template": TEMPLATES["C"], "replicas": len(world.new)}}] if world.new else []
@@ -168,7 +197,7 @@ def write(world: World) -> World:
 
 def remember(world: World) -> World:
     """After the candidate's template was written: that it was, is saved."""
-    if world.record.phase is Phase.STARTING and world.template == "C":
+    if world.record.phase in (Phase.STARTING, Phase.PROMOTING) and world.template == "C":
         return replace(world, record=replace(world.record, applied=True))
     return world
 
@@ -184,7 +213,13 @@ def _relative(record_: TrialRecord, seconds: float) -> TrialRecord:
         phase_since=max(record_.phase_since - seconds, _OLD_AS_CAN_BE), measure_from=older(record_.measure_from),
         confirm_from=older(record_.confirm_from), metrics_seen_at=older(record_.metrics_seen_at),
         started_at=NOW, finished_at=None, restarts=0, message="",
+        spans=tuple(_aged(s, older(s.start) or NOW) for s in record_.spans),
     )  # fmt: skip
+
+
+def _aged(span: Span, start: float) -> Span:
+    """When a period that is over took place is nothing that the machine looks at."""
+    return replace(span, start=start) if span.end is None else replace(span, start=NOW, end=NOW)
 
 
 # --- the cluster ------------------------------------------------------------------------------------------------------
@@ -209,14 +244,14 @@ def controller(world: World) -> Iterator[tuple[str, World]]:
     for other in "BCF":
         if other == world.template or not pods[other]:
             continue
-        broken = any(p in "sx" for p in pods[other])
+        broken = any(p in "usx" for p in pods[other])
         if broken or available - 1 >= world.replicas - unavailable:
             yield "controller deletes", replace(world, **{names[other]: _less(pods[other])})
 
 
 def _less(pods: str) -> str:
     """One pod fewer: a broken one before a young one before an available one."""
-    ordered = sorted(pods, key="xsra".index)
+    ordered = sorted(pods, key="uxsra".index)
     return "".join(sorted(ordered[1:]))
 
 
@@ -227,6 +262,10 @@ def kubelet(world: World) -> Iterator[tuple[str, World]]:
             yield f"a pod of {name} is ready", replace(world, **{name: _sorted(pods.replace("s", "r", 1))})
         if "s" in pods and name == "new":
             yield "the candidate crashes at start", replace(world, new=_sorted(world.new.replace("s", "x", 1)))
+            if world.surge:
+                yield "no node has room", replace(world, new=_sorted(world.new.replace("s", "u", 1)))
+        if "u" in pods:
+            yield f"a node takes a pod of {name}", replace(world, **{name: _sorted(pods.replace("u", "s", 1))})
 
 
 def _sorted(pods: str) -> str:
@@ -266,9 +305,10 @@ def moves(world: World, act: Callable[[World], World] = write) -> Iterator[tuple
             Phase.STARTING,
             Phase.PROMOTING,
             Phase.ROLLING_BACK,
+            Phase.RETURNING,
             Phase.AWAITING_APPROVAL,
         )
-        for gain in EVIDENCE if serving else ("none",):
+        for gain in KINDS[world.record.strategy] if serving else ("none",):
             looked = look(world, gain)
             yield f"operator decides ({gain}), killed", looked
             acted = act(looked)

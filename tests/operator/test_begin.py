@@ -19,6 +19,7 @@ from trimtab.plan.spec import TunerSpec
 from trimtab.plan.token_policy import digest_of, policy_text
 from trimtab.tune.proposals import Proposed
 from trimtab_operator.care import Cared
+from trimtab_operator.drain import Drained
 from trimtab_operator.middleware import PodRow, Report
 from trimtab_operator.profiles import Profiles
 from trimtab_operator.reconcile import Reconciler
@@ -98,7 +99,7 @@ def begin(cared: Cared, cap: int | None, proposal: Proposed | None, **more: Any)
     fleet = replace(FLEET, **more.pop("fleet", {}))
     asked = spec(**more)
     ground = Ground(asked, fleet, [], [], NOW, kind=TrialKind.INSTALL if cared.decision.due else TrialKind.TUNE)
-    reconciler._begin(tuner, asked, Target(deployment), fleet, [], cared, ground)
+    reconciler._begin(tuner, asked, Target(deployment), fleet, [], cared, Drained(), ground)
     return (api.created[0] if api.created else None), care
 
 

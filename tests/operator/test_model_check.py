@@ -16,12 +16,22 @@ from control_plane_model import World, controller, kubelet, look, moves, remembe
 
 from trimtab.judge.verdict import Kind
 from trimtab.observe.observation import Observation
+from trimtab.plan import switchback as one_after_the_other
 from trimtab.plan import trial as machine
 from trimtab.plan.record import Phase
 
+#: phases that an exploration must have seen
+REACHED = {
+    "canary": {p for p in Phase if p not in (Phase.MEASURING_BEFORE, Phase.RETURNING, Phase.MEASURING_AFTER)}
+    - {Phase.AWAITING_APPROVAL, Phase.CANCELLED},
+    "switchback": set(Phase) - {Phase.AWAITING_APPROVAL, Phase.CONFIRMING, Phase.CANCELLED},
+}
 #: passes of operator, controller, kubelet and a unit of time, by which every trial must have ended
 ROUNDS = 60
 
+
+#: what does not happen to a world that is left alone
+_BAD_LUCK = ("the candidate crashes at start", "no node has room")
 
 Key = tuple[object, ...]
 
@@ -49,9 +59,18 @@ def trespass(before: World, move: str, after: World) -> str:
         return "overwrites someone's template"
     if before.paused and before.paused_by_other and not before.marked and not after.paused:
         return "lifts a pause that is not its own"
-    if before.paused and not after.paused and after.template == "C" and after.record.phase is not Phase.PROMOTING:
+    unproved = after.record.verdict is None or after.record.verdict.kind is not Kind.BETTER
+    spread = before.paused and not after.paused
+    if after.template == "C" and (spread or before.template == "B") and _may_not_spread(after, unproved, spread):
         return "spreads a configuration that nothing proved better"
     return ""
+
+
+def _may_not_spread(after: World, unproved: bool, resumed: bool) -> bool:
+    """The trial's own beginning needs no proof: one pod of several, or all of a target that asked for a switchback."""
+    if after.record.phase is Phase.PROMOTING:
+        return unproved
+    return resumed or after.record.phase is not Phase.STARTING
 
 
 class Explorer:
@@ -108,7 +127,7 @@ class Explorer:
         """A pass of the operator, some work of controller and kubelet, a unit of time."""
         world = remember(self.act(look(world, gain)))
         for step in (controller, controller, kubelet):
-            world = next((after for name, after in step(world) if "crash" not in name), world)
+            world = next((after for name, after in step(world) if name not in _BAD_LUCK), world)
         return time_passes(world)
 
     def _way(self, key: Key) -> str:
@@ -124,6 +143,7 @@ class Explorer:
 def one_judgement_per_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
     """The judge is asked a million times about the same four measurements."""
     judge, known = machine.evaluate, {}
+    shift, shifts = one_after_the_other.less_drift, {}
 
     def evaluate(pairs: Any, *others: Any, **options: Any) -> Any:
         key = (id(pairs), *(id(o) if isinstance(o, Observation) else repr(o) for o in (*others, *options.items())))
@@ -131,29 +151,41 @@ def one_judgement_per_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
             known[key] = judge(pairs, *others, **options)
         return known[key]
 
+    def less_drift(verdict: Any, drift: Any, goal: Any) -> Any:
+        key = (id(verdict), id(drift))
+        if key not in shifts:
+            shifts[key] = (verdict, shift(verdict, drift, goal))  # kept, so that its id is not used again
+        return shifts[key][1]
+
     monkeypatch.setattr(machine, "evaluate", evaluate)
+    monkeypatch.setattr(one_after_the_other, "evaluate", evaluate)
+    monkeypatch.setattr(one_after_the_other, "less_drift", less_drift)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    ("surge", "trouble", "approve"),
+    ("strategy", "surge", "trouble", "approve"),
     [
-        (0, 0, False),
-        (1, 0, True),
-        (0, 1, False),
-        pytest.param(1, 1, False, marks=pytest.mark.soak),
+        ("canary", 0, 0, False),
+        ("canary", 1, 0, True),
+        ("canary", 0, 1, False),
+        pytest.param("canary", 1, 1, False, marks=pytest.mark.soak),
+        ("switchback", 0, 0, True),
+        ("switchback", 1, 0, False),
+        ("switchback", 0, 1, False),
+        pytest.param("switchback", 1, 1, False, marks=pytest.mark.soak),
+        pytest.param("switchback", 0, 2, False, marks=pytest.mark.soak),
     ],
 )
-def test_from_every_state_the_target_comes_to_rest(surge: int, trouble: int, approve: bool) -> None:
+def test_from_every_state_the_target_comes_to_rest(strategy: str, surge: int, trouble: int, approve: bool) -> None:
     """trouble: how often somebody interferes. Printed: what docs/safety.md says."""
     explorer = Explorer()
-    explorer.run(start(surge=surge, trouble=trouble, approve=approve))
-    print(
-        f"surge {surge}, interferences {trouble}: {len(explorer.came):,} states, {explorer.transitions:,} transitions"
-    )
+    explorer.run(start(surge=surge, trouble=trouble, approve=approve, switchback=strategy == "switchback"))
+    size = f"{len(explorer.came):,} states, {explorer.transitions:,} transitions"
+    print(f"{strategy}, surge {surge}, interferences {trouble}: {size}")
     assert explorer.found == []
-    assert len(explorer.came) > 5_000
+    assert {w[1][0] for w in explorer.came} >= REACHED[strategy]  # the phases really took place
 
 
 def _forgets_the_pause(world: World) -> World:
@@ -173,6 +205,40 @@ def _overwrites(world: World) -> World:
     if world.record.phase is Phase.ROLLING_BACK and world.template == "F":
         return replace(world, template="B", seen=False)
     return write(world)
+
+
+def _promotes_before_the_verdict(world: World) -> World:
+    """Goes on to the candidate while the baseline is still measured again."""
+    if world.record.phase is Phase.MEASURING_AFTER and world.template == "B":
+        return replace(world, template="C", seen=False)
+    return write(world)
+
+
+def _keeps_the_narrowed_strategy(world: World) -> World:
+    """Takes the mark off and forgets the owner's strategy."""
+    after = write(world)
+    return replace(after, strategy="ours") if world.marked and not after.marked else after
+
+
+def _spreads_what_was_put_aside(world: World) -> World:
+    """On the way back the pod's template is left."""
+    if world.record.phase is Phase.ROLLING_BACK and world.template == "C":
+        return replace(world, marked=False, strategy="owner")
+    return write(world)
+
+
+@pytest.mark.parametrize(
+    ("bug", "found"),
+    [
+        (_promotes_before_the_verdict, "that nothing proved better"),
+        (_keeps_the_narrowed_strategy, "marks are still there"),
+        (_spreads_what_was_put_aside, "never ends"),
+    ],
+)
+def test_a_bug_planted_in_the_switchback_is_found(bug: Callable[[World], World], found: str) -> None:
+    explorer = Explorer(bug)
+    explorer.run(start(surge=0, trouble=0, switchback=True))
+    assert explorer.found and found in explorer.found[0]
 
 
 @pytest.mark.parametrize(

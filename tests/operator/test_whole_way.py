@@ -173,7 +173,7 @@ class World:
         }
         rollout = {
             "warmupSeconds": 5, "measurementSeconds": 60, "confirmationSeconds": 12, "maxMeasurementSeconds": 60,
-            "verificationSeconds": 5, "cooldownSeconds": 0, "maxRestartsPerDay": 100,
+            "verificationSeconds": 5, "cooldownSeconds": 0, "maxRestartsPerDay": 100, "drain": "Ignore",
         }  # fmt: skip
         self.api.objects["VLLMTuner", "llm"] = {
             "apiVersion": "trimtab.dev/v1alpha1",

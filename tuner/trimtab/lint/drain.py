@@ -20,7 +20,7 @@ from trimtab.lint.target import Target, mapping
 MARGIN_SECONDS = 5
 #: Kubernetes' default of terminationGracePeriodSeconds
 DEFAULT_GRACE_SECONDS = 30
-_DRAIN: Final = "--shutdown-timeout"
+SHUTDOWN_TIMEOUT: Final = "--shutdown-timeout"
 _SLEEP = re.compile(r"(?<![\w-])sleep[\s,'\"]+(\d{1,6})")
 _LOOP = re.compile(r"(?<![\w-])(?:while|until)(?![\w-])")
 
@@ -34,7 +34,7 @@ def _script(target: Target) -> str:
     return " ".join(str(item) for item in command) if isinstance(command, list) else ""
 
 
-def _sleep_seconds(target: Target) -> int:
+def sleep_seconds(target: Target) -> int:
     """What the hook is known to wait; 0 where that cannot be read."""
     native = mapping(_pre_stop(target).get("sleep")).get("seconds")
     if isinstance(native, int) and not isinstance(native, bool):
@@ -43,7 +43,7 @@ def _sleep_seconds(target: Target) -> int:
 
 
 def grace_short(target: Target, options: Options) -> Iterator[Hit]:
-    sleep, drain = _sleep_seconds(target), target.integer(_DRAIN) or 0
+    sleep, drain = sleep_seconds(target), target.integer(SHUTDOWN_TIMEOUT) or 0
     given = target.pod.get("terminationGracePeriodSeconds")
     grace = given if isinstance(given, int) and not isinstance(given, bool) else DEFAULT_GRACE_SECONDS
     needed = sleep + drain + MARGIN_SECONDS
@@ -61,14 +61,14 @@ def grace_short(target: Target, options: Options) -> Iterator[Hit]:
 
 
 def no_drain(target: Target, options: Options) -> Iterator[Hit]:
-    if not target.serves or target.seen is None or target.flag(_DRAIN) is not None:
+    if not target.serves or target.seen is None or target.flag(SHUTDOWN_TIMEOUT) is not None:
         return
-    since = HISTORY[_DRAIN][0].span.since
-    missing = _DRAIN not in kinds(target.version)
+    since = HISTORY[SHUTDOWN_TIMEOUT][0].span.since
+    missing = SHUTDOWN_TIMEOUT not in kinds(target.version)
     yield Hit(
-        f"no {_DRAIN}: on SIGTERM vLLM drops all requests in flight, and their clients wait until SIGKILL.",
+        f"no {SHUTDOWN_TIMEOUT}: on SIGTERM vLLM drops all requests in flight, and their clients wait until SIGKILL.",
         target.of_container(),
-        fix=f"Use vLLM {since} or newer with {_DRAIN}." if missing else "",
+        fix=f"Use vLLM {since} or newer with {SHUTDOWN_TIMEOUT}." if missing else "",
     )
 
 
@@ -93,7 +93,7 @@ def endless_pre_stop(target: Target, options: Options) -> Iterator[Hit]:
 def kept_connections(target: Target, options: Options) -> Iterator[Hit]:
     """Only where the rest is right: else it would tell of the last 2% while the first 98 are lost."""
     hook = _pre_stop(target)
-    if target.serves and hook and not hook.get("httpGet") and target.flag(_DRAIN):
+    if target.serves and hook and not hook.get("httpGet") and target.flag(SHUTDOWN_TIMEOUT):
         yield Hit(
             "clients that keep their connection stay with the ending pod and get errors (3 of 146 requests when "
             "measured).",

@@ -261,7 +261,8 @@ def _measure_again(at: Situation, number: int) -> TrialRecord | None:
 
 def _judged(at: Situation) -> Verdict:
     """The candidate against the baseline of before and, where it was measured again, of after."""
-    canary, control, goal = at.evidence.canary, at.evidence.control, trial.objective(at.spec)
+    canary, control = at.evidence.canary, at.evidence.control
+    goal = replace(trial.objective(at.spec), pod_variation_percent=0.0)  # one place, compared with itself
     verdict = evaluate(at.evidence.pairs, canary, control, goal)
     return verdict if len(at.record.spans) < 3 else less_drift(verdict, at.evidence.drift, goal)
 
