@@ -18,7 +18,7 @@ from trimtab.judge.verdict import Kind
 from trimtab.plan.around import Around, below, bounded
 from trimtab.plan.block import Block
 from trimtab.plan.hot import policy_in_force, with_cap
-from trimtab.plan.load_drift import Ended, by_load
+from trimtab.plan.load_drift import STILL_OPEN, Ended, of_this_load
 from trimtab.plan.looks import earlier_starts, undisturbed_since
 from trimtab.plan.preconditions import FleetView, Ground, first_block
 from trimtab.plan.record import (
@@ -269,17 +269,16 @@ class Reconciler:
         around = self._around(tuner, target, fleet)
         records = [record_of(t) for t in trials]
         asked = [record_of(t) for t in trials if t["metadata"].get("labels", {}).get(SEARCH_LABEL) == question]
-        ours, _ = by_load(spec, asked, fleet.observation)
-        ended = self.exhausted.get((tuner["metadata"]["uid"], question))
-        over = ended is not None and ended.holds(spec, fleet.observation)
+        ours = of_this_load(spec, asked, fleet.observation)
+        ended = self.exhausted.get((tuner["metadata"]["uid"], question), STILL_OPEN)
         ground = Ground(
             spec,
             replace(fleet, metrics_problem=observation_problem),
             ours,
             records,
             now,
-            over,
-            ended.why if ended is not None else "",
+            ended.holds(spec, fleet.observation),
+            ended.why,
             around=around,
         )
         cared = self.care.look(tuner, spec, target, trials, fleet)
@@ -400,8 +399,7 @@ class Reconciler:
         proposal = self.proposals.next(key, allowed, target.template, fleet, ground.history, profile, earlier)
         question = search_hash(spec)
         if proposal is None:
-            ended = Ended(self.proposals.stopped, workload_of(fleet.observation))
-            self.exhausted[tuner["metadata"]["uid"], question] = ended
+            self.exhausted[tuner["metadata"]["uid"], question] = Ended.under(fleet.observation, self.proposals.stopped)
             return None
         draft = Draft(proposal.template, proposal.configuration, proposal.origin, question)
         return self._create(tuner, spec, target, fleet, trials, draft)

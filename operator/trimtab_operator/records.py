@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -63,6 +63,7 @@ def record_of(trial: Json) -> TrialRecord:
         policy=_policy_of(spec.get("policy")),
         peers=tuple(Peer(p["name"], p.get("place", "")) for p in spec.get("peers") or ()),
         undisturbed_since=unix(spec["undisturbedSince"]) if spec.get("undisturbedSince") else None,
+        workload={k: float(v) for k, v in (spec.get("workload") or {}).items()},
         origin=spec.get("origin", ""),
         applied=status.get("applied", False),
         held=status.get("held", False),
@@ -242,6 +243,7 @@ def new_trial(
     strategy: Strategy = Strategy.CANARY,
     pods: Sequence[PodView] = (),
     undisturbed_since: float | None = None,
+    workload: Mapping[str, float] | None = None,
 ) -> Json:
     """A TuningTrial: owned by its tuner, with the baseline inside, so that it exists before the first write to the
     target.
@@ -251,6 +253,8 @@ def new_trial(
     if undisturbed_since is not None:
         extra["peers"] = [{"name": p.name, "place": p.place} for p in pods if p.health.ready][:_MOST_PEERS]
         extra["undisturbedSince"] = rfc3339(undisturbed_since)
+    if workload:
+        extra["workload"] = {k: round(v, 6) for k, v in workload.items()}
     if policy is not None:
         extra["policy"] = {
             "pod": policy.pod,

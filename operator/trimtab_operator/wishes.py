@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from trimtab.plan.record import Phase, TrialKind, Wish
-from trimtab.plan.spec import TunerSpec
+from trimtab.plan.spec import Search, TunerSpec
 from trimtab_operator.records import SEARCH_LABEL, record_of
 
 Json = dict[str, Any]
@@ -52,8 +52,9 @@ def wish(tuner: Json, trial: Json, spec: TunerSpec, brake: str = "") -> Wish:
 def search_hash(spec: TunerSpec) -> str:
     """Names the question the search answers; a changed question starts new counts of trials and patience."""
     search = spec.search.model_dump(mode="json")
-    if search["profile_config_map_ref"] is None:
-        del search["profile_config_map_ref"]  # tuners of before that field keep their question
+    for name in ("profile_config_map_ref", "sampler", "horizon_hours", "drift_percent"):
+        if search[name] == Search.model_fields[name].default:
+            del search[name]  # tuners of before these fields keep their question
     asked = [
         search,
         spec.objective.model_dump(mode="json"),

@@ -73,5 +73,5 @@ def test_unset_memory_settings_are_not_compared_with_set_ones() -> None:
 
 def test_scores_after_a_promotion_stand_on_the_promoted_one() -> None:
     history = [Outcome("a", at(128), 0.2, control=BASE), Outcome("b", at(192), 0.1, control=at(128))]
-    assert [round(v, 6) for _, v in levels(history)] == [0.2, 0.3]
+    assert [round(m.value, 6) for m in levels(history)] == [0.2, 0.3]
     assert levels([Outcome("x", at(128), float("nan")), crash(at(96))]) == []

@@ -98,7 +98,7 @@ def test_nothing_is_proposed_where_arrivals_bind() -> None:
 
 def test_what_a_person_asks_for_is_tried_first_whatever_the_simulator_says() -> None:
     known = profile("arrivals")
-    asked = Proposal(as_found(known).with_({"max_num_seqs": 8}), "listed")
+    asked = Proposal(as_found(known).with_({"max_num_seqs": 8}), "listed", asked=True)
     screen = Screen(simulated(known), SPACE, 0.03)
     assert Study(None, "s", SPACE).propose([], as_found(known), [asked], screen) == asked
 

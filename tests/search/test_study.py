@@ -4,6 +4,7 @@ import math
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import optuna
@@ -38,21 +39,22 @@ def play(study: Study, trials: int, seeds: Sequence[Proposal] = ()) -> list[Outc
 
 
 def test_the_users_candidates_come_first_then_priors_then_the_sampler() -> None:
+    """With a plain sampler a guess is tried as it stands; the model weighs it."""
     seeds = [*explicit([Configuration.of(max_num_seqs=32)], BASE), Proposal(at(96, True), "KV arithmetic")]
     history: list[Outcome] = []
     origins = []
     for i in range(3):
-        proposal = Study(None, "s", SPACE).propose(history, BASE, seeds)
+        proposal = Study(None, "s", SPACE, sampler="TPE").propose(history, BASE, seeds)
         assert proposal is not None
         origins.append(proposal.origin)
         history.append(Outcome(f"t{i}", proposal.configuration, 0.0, control=BASE))
-    assert origins == ["listed in spec.search.candidates", "KV arithmetic", "drawn by the sampler after 2 trials"]
+    assert origins == ["listed in spec.search.candidates", "KV arithmetic", "drawn by TPE after 2 trials"]
     assert history[0].configuration == at(32)
 
 
 def test_seeds_that_are_refused_are_passed_over() -> None:
     bad = [Proposal(BASE, "now"), Proposal(at(384), "crashes"), Proposal(at(4096), "outside")]
-    seeds = [*bad, Proposal(at(8), "fine")]
+    seeds = [replace(s, asked=True) for s in (*bad, Proposal(at(8), "fine"))]
     proposal = Study(None, "s", SPACE).propose([Outcome("c", at(300), infeasible=True)], BASE, seeds)
     assert proposal is not None and proposal.origin == "fine"
 
@@ -87,7 +89,7 @@ def test_an_unset_baseline_is_searched_all_the_same() -> None:
 def test_the_storage_remembers_what_the_history_has_dropped(tmp_path: Path) -> None:
     path = str(tmp_path / "deep" / "journal.log")
     history = play(Study(path, "s", SPACE), 4)
-    seed = [Proposal(history[0].configuration, "again")]
+    seed = [Proposal(history[0].configuration, "again", asked=True)]
     proposal = Study(path, "s", SPACE).propose([], BASE, seed)
     assert proposal is not None and proposal.origin.endswith("after 3 trials"), "the last one was never reported back"
     stranger = Study(path, "another", SPACE).propose([], BASE, seed)

@@ -64,6 +64,8 @@ class Ground:
     recent: Sequence[TrialRecord]
     now: float
     search_exhausted: bool = False
+    #: why it is, in the search's own words
+    search_ended: str = ""
     #: of the trial that would begin
     kind: TrialKind = TrialKind.TUNE
     #: on a cluster: what else acts on the target; None for `trimtab tune`
@@ -179,6 +181,8 @@ def _broken(g: Ground) -> Block | None:
 
 
 def _converged(g: Ground) -> Block | None:
+    if g.search_exhausted and g.search_ended:
+        return Block("Converged", g.search_ended)
     if g.search_exhausted:
         return Block("Converged", "every configuration in the search space that is worth a restart was tried")
     ended = [t for t in g.history if t.phase in (Phase.PROMOTED, Phase.ROLLED_BACK) and not _had_no_room(t)]

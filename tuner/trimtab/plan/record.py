@@ -159,6 +159,8 @@ class TrialRecord:
     peers: tuple[Peer, ...] = ()
     #: since when they had been warm and unchanged
     undisturbed_since: float | None = None
+    #: the load when the trial began (`search.context.workload_of`)
+    workload: Mapping[str, float] = field(default_factory=dict)
 
     def to(self, phase: Phase, now: float, message: str, **changes: object) -> TrialRecord:
         """The record in another phase; an end also gets its time."""

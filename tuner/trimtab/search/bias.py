@@ -14,14 +14,13 @@ from typing import Final
 
 import numpy as np
 
+from trimtab.search.candidate import NOISE
 from trimtab.simulate.state import F64
 
 Place = tuple[float, ...]
 #: standard deviation of the error of a log score far from where the profile was taken, before any trial; about twice
 #: the error of single quantiles on the ground-truth runs (docs/simulator.md)
 PRIOR_ERROR: Final = 0.15
-#: standard deviation of a trial's measured log score
-NOISE: Final = 0.05
 #: trials that the prior counts for when the size of the errors is learned
 _PRIOR_TRIALS: Final = 4.0
 #: octaves over which errors are alike
@@ -32,10 +31,12 @@ _CUT: Final = 3.0
 
 @dataclass(frozen=True)
 class Lesson:
-    """`error`: measured minus predicted log score against the place where the profile was taken."""
+    """`error`: measured minus predicted log score against the place where the profile was taken; `noise`: standard
+    deviation of the measurement."""
 
     place: Place
     error: float
+    noise: float = NOISE
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,6 @@ def learn(
     *,
     cliff: float = 0.0,
     prior_error: float = PRIOR_ERROR,
-    noise: float = NOISE,
 ) -> Bias:
     """From none or more lessons, in any order.
 
@@ -75,14 +75,15 @@ def learn(
     nothing is, is anybody's guess: an error that all comparisons with it share, and that says nothing of the others.
     """
     unlike = [2 * (1 - likeness(lesson.place, origin)) for lesson in lessons]
-    expected = [(prior_error**2 * u + cliff**2 * (u > 0) + noise**2) ** 0.5 for u in unlike]
+    noises = [lesson.noise**2 for lesson in lessons]
+    expected = [(prior_error**2 * u + cliff**2 * (u > 0) + n) ** 0.5 for u, n in zip(unlike, noises, strict=True)]
     cut = [float(np.clip(lesson.error, -_CUT * e, _CUT * e)) for lesson, e in zip(lessons, expected, strict=True)]
     squares = sum((c / e) ** 2 for c, e in zip(cut, expected, strict=True))
     error = prior_error * ((_PRIOR_TRIALS + squares) / (_PRIOR_TRIALS + len(cut))) ** 0.5
     places = (origin, *(lesson.place for lesson in lessons))
     covariance = _covariance(places, places, origin, error, cliff)
     # at the origin the error is 0 by definition; the jitter is for the inverse only
-    covariance += np.diag([1e-6 * error**2, *([noise**2] * len(cut))])
+    covariance += np.diag([1e-6 * error**2, *noises])
     inverse = np.linalg.inv(covariance)
     weights = np.asarray(inverse @ np.array([0.0, *cut]), dtype=np.float64)
     return Bias(origin, places[1:], weights, np.asarray(inverse, dtype=np.float64), error, cliff)

@@ -9,7 +9,9 @@ driver's own time-out; call from a thread, never from an event loop.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,21 +28,27 @@ from trimtab.search.candidate import Outcome
 from trimtab.search.sampling import CONSTRAINT, coordinates, distributions
 from trimtab.search.space import Space
 
+_log = logging.getLogger(__name__)
 #: what storages and their drivers raise, corrupt files included
 _FAULTS = (
     OSError, OptunaError, SQLAlchemyError, TrimtabError, ValueError, LookupError, TypeError, AttributeError,
     RuntimeError, ImportError, EOFError, AssertionError,
 )  # fmt: skip
-_ATTRIBUTE = "trimtab:outcome"
+_ATTRIBUTE, _TARGET = "trimtab:outcome", "trimtab:target"
+#: journals read for what like targets taught
+_MOST_KIN = 20
 #: value stored for a crash: Optuna wants a number in a complete trial
 _POOR = -10.0
 
 
 class Memory:
-    """`storage` is a path (journal file) or a database URL with `://`. Opened on first use."""
+    """`storage` is a path (journal file) or a database URL with `://`. Opened on first use.
 
-    def __init__(self, storage: str, name: str) -> None:
-        self._storage, self._name = storage, name
+    target: model, hardware and arguments in one word; studies of the same word in one place know of each other.
+    """
+
+    def __init__(self, storage: str, name: str, target: str = "") -> None:
+        self._storage, self._name, self._target = storage, name, target
         self._study: optuna.Study | None = None
 
     def recall(self) -> list[Outcome]:
@@ -49,6 +57,34 @@ class Memory:
             return [o for t in self._open().get_trials(deepcopy=False) if (o := _outcome(t)) is not None]
         except _FAULTS as error:
             raise self._lost("read", error) from error
+
+    def kin(self) -> list[Outcome]:
+        """Outcomes of other studies of the same target word: in the same database, or in journals of the same folder.
+        None of them is ours, so a fault in one is no fault of the search: it is passed over."""
+        if not self._target:
+            return []
+        out: list[Outcome] = []
+        for place in self._neighbours():
+            try:
+                out += self._outcomes_of_kin(place)
+            except _FAULTS:
+                _log.info("a study beside %r could not be read; it teaches nothing", self._name)
+        return out
+
+    def _neighbours(self) -> list[str]:
+        if "://" in self._storage:
+            return [self._storage]
+        here = Path(self._storage)
+        return [str(p) for p in sorted(here.parent.glob("*.journal")) if p != here][:_MOST_KIN]
+
+    def _outcomes_of_kin(self, place: str) -> list[Outcome]:
+        backend = _backend(place)
+        out = []
+        for study in backend.get_all_studies():
+            if study.study_name != self._name and study.user_attrs.get(_TARGET) == self._target:
+                found = (_outcome(t) for t in backend.get_all_trials(study._study_id, deepcopy=False))
+                out += [replace(o, name=f"{study.study_name}/{o.name}") for o in found if o is not None]
+        return out
 
     def record(self, outcomes: Sequence[Outcome], space: Space) -> None:
         """Add those that are missing (by name) and close trials left running by a process that died."""
@@ -70,6 +106,8 @@ class Memory:
             self._study = optuna.create_study(
                 study_name=self._name, storage=_backend(self._storage), direction="maximize", load_if_exists=True
             )
+            if self._target and self._study.user_attrs.get(_TARGET) != self._target:
+                self._study.set_user_attr(_TARGET, self._target)
         return self._study
 
     def _lost(self, what: str, error: Exception) -> StorageError:
@@ -109,6 +147,9 @@ def _plain(outcome: Outcome) -> dict[str, Any]:
         "infeasible": outcome.infeasible,
         "inconclusive": outcome.inconclusive,
         "control": None if outcome.control is None else dict(outcome.control),
+        "deviation": outcome.deviation,
+        "again": outcome.again,
+        "context": list(outcome.context),
     }
 
 
@@ -122,4 +163,5 @@ def _outcome(trial: FrozenTrial) -> Outcome | None:
     return Outcome(
         str(data["name"]), Configuration.of(data["configuration"]), data["score"], bool(data["infeasible"]),
         bool(data["inconclusive"]), None if control is None else Configuration.of(control),
+        data.get("deviation"), bool(data.get("again")), tuple(float(v) for v in data.get("context", ())),
     )  # fmt: skip

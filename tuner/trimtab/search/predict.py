@@ -12,7 +12,7 @@ import numpy as np
 from trimtab.engine.settings import Configuration
 from trimtab.errors import InputError
 from trimtab.search.bias import Place
-from trimtab.search.space import PREFIX, Space
+from trimtab.search.space import CACHING_OCTAVES, PREFIX, Space
 from trimtab.simulate.config import EngineConfig
 from trimtab.simulate.measure import headroom, latency_gain, log_goodput
 from trimtab.simulate.parallel import in_order
@@ -30,8 +30,6 @@ LEAST_SECONDS: Final = 60.0
 _MOST_SECONDS: Final = 600.0
 #: pairs of possible step times and loads
 PAIRS: Final = 8
-#: octaves between prefix caching on and off
-_CACHING_OCTAVES: Final = 2.0
 
 
 @dataclass(frozen=True)
@@ -91,7 +89,7 @@ class Simulated:
         out = []
         for name in space.names:
             if name == PREFIX:
-                out.append(_CACHING_OCTAVES * engine.enable_prefix_caching)
+                out.append(CACHING_OCTAVES * engine.enable_prefix_caching)
             else:
                 known = getattr(engine, name, None) or engine.max_model_len
                 out.append(math.log2(configuration.integer(name) or known))

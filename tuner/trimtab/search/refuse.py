@@ -11,6 +11,8 @@ from trimtab.search.space import Space, coherent
 
 #: settings that take device memory: more of them never starts where less crashed
 MEMORY: Final = ("max_num_seqs", "max_num_batched_tokens")
+#: starts of one configuration, all trials together
+MAX_STARTS: Final = 3
 #: trials without a result (inconclusive, or an error that was not the configuration's) before it is left alone
 MAX_UNCLEAR = 2
 
@@ -38,6 +40,18 @@ def refusal(
         return f"tried {len(same)} times without a clear result"
     crashed = _above_a_crash(configuration, history, baseline)
     return None if crashed is None else f"{crashed.configuration} crashed with no more memory in use"
+
+
+def another_start(history: Sequence[Outcome], baseline: Configuration, space: Space) -> Configuration | None:
+    """What the judge wants started once more before anything else: its last trial asked for it, and it may be."""
+    for outcome in reversed(history):
+        if not outcome.measured:
+            continue
+        wanted = outcome.configuration
+        starts = sum(space.cell(o.configuration) == space.cell(wanted) for o in history)
+        asked = outcome.again and starts < MAX_STARTS and space.cell(wanted) != space.cell(baseline)
+        return wanted if asked and (outcome.control is None or outcome.control == baseline) else None
+    return None
 
 
 def _above_a_crash(configuration: Configuration, history: Sequence[Outcome], baseline: Configuration) -> Outcome | None:

@@ -1,4 +1,4 @@
-"""Optuna's sampler over the lattice. The study is built anew from the outcomes on every call: equal input, equal
+"""Optuna's samplers over the lattice. The study is built anew from the outcomes on every call: equal input, equal
 proposal.
 
 A crash is never told as FAIL: samplers ignore FAIL and propose it again (19.4 crashes in 25 trials on a toy cliff,
@@ -20,8 +20,6 @@ optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 #: the one constraint: > 0 is infeasible. Every trial carries it, because GP samplers demand equal constraints
 CONSTRAINT = "starts_and_serves"
-#: outcomes before the sampler's model is used; the priors have usually given as many
-STARTUP_TRIALS = 4
 #: attempts to draw a configuration that is not refused, before the lattice is searched in order of nearness
 ATTEMPTS = 32
 
@@ -58,13 +56,14 @@ def coordinates(configuration: Configuration, space: Space) -> dict[str, Value] 
     return out
 
 
-def draw(
-    points: Sequence[Point], allowed: Sequence[Configuration], space: Space, baseline: Configuration, seed: int
-) -> Configuration | None:
+def ask(
+    sampler: optuna.samplers.BaseSampler, points: Sequence[Point], allowed: Sequence[Configuration], space: Space,
+    baseline: Configuration,
+) -> Configuration | None:  # fmt: skip
     """One of `allowed` (points of the lattice), or None when there is none."""
     if not allowed or not space.names:
         return None
-    study = _study(points, space, seed)
+    study = _study(sampler, points, space)
     free = {c.key(): c for c in allowed}
     shape = distributions(space)
     for _ in range(ATTEMPTS):
@@ -75,15 +74,13 @@ def draw(
         found = free.get(space.point(baseline, values).key())
         if found is not None:
             return found
-    return _nearest(points, allowed, space)
+    return nearest(points, allowed, space)
 
 
-def _study(points: Sequence[Point], space: Space, seed: int) -> optuna.Study:
-    sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP_TRIALS, multivariate=True)
+def _study(sampler: optuna.samplers.BaseSampler, points: Sequence[Point], space: Space) -> optuna.Study:
     study = optuna.create_study(direction="maximize", sampler=sampler)
     shape = distributions(space)
-    measured = [p.value for p in points if p.value is not None]
-    poor = min(measured, default=0.0) - 1.0
+    poor = worst(points)
     for point in points:
         params = coordinates(point.configuration, space)
         if params is None:
@@ -97,7 +94,12 @@ def _study(points: Sequence[Point], space: Space, seed: int) -> optuna.Study:
     return study
 
 
-def _nearest(points: Sequence[Point], allowed: Sequence[Configuration], space: Space) -> Configuration:
+def worst(points: Sequence[Point]) -> float:
+    """What a crash counts as: below everything measured."""
+    return min((p.value for p in points if p.value is not None), default=0.0) - 1.0
+
+
+def nearest(points: Sequence[Point], allowed: Sequence[Configuration], space: Space) -> Configuration:
     """The allowed point closest to the best measured one; the sampler keeps drawing what is known already."""
     best = max((p for p in points if p.value is not None), key=lambda p: p.value or 0.0, default=None)
     centre = coordinates(best.configuration, space) if best is not None else None

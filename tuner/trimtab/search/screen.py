@@ -20,8 +20,10 @@ import numpy as np
 from trimtab.engine.settings import Configuration
 from trimtab.search.bias import NOISE, PRIOR_ERROR, Bias, Lesson, Place, learn, likeness
 from trimtab.search.candidate import Outcome, levels
+from trimtab.search.normal import positive_part
 from trimtab.search.predict import Prediction, Simulated
 from trimtab.search.space import Space
+from trimtab.search.stakes import Stakes
 from trimtab.simulate.profile import Profile
 from trimtab.simulate.state import F64
 from trimtab.simulate.summary import Limits
@@ -83,11 +85,20 @@ class Screen:
     forecasts: list[Forecast] = field(default_factory=list)
     #: of the pairs, by how well each predicted the trials so far
     weights: F64 = field(default_factory=lambda: np.zeros(0))
+    _stakes: Stakes | None = None
 
     def best_first(
-        self, candidates: Sequence[Configuration], history: Sequence[Outcome], baseline: Configuration
+        self,
+        candidates: Sequence[Configuration],
+        history: Sequence[Outcome],
+        baseline: Configuration,
+        stakes: Stakes | None = None,
     ) -> list[Forecast]:
-        """What may be tried, by expected improvement. Candidates that the model knows nothing of are left out."""
+        """What may be tried, by expected improvement. Candidates that the model knows nothing of are left out.
+
+        stakes: what a trial costs, which its expected improvement has to pay for.
+        """
+        self._stakes = stakes
         known = [c for c in candidates if self.simulated.knows(c)]
         if not known or not self.simulated.knows(baseline):
             self.forecasts = []
@@ -104,20 +115,22 @@ class Screen:
 
     def bias(self, history: Sequence[Outcome]) -> Bias:
         """What the trials so far teach. Scores are made comparable first: promotions change the control."""
-        measured = [(o, level) for o, level in levels(history) if self.simulated.knows(o.configuration)]
+        measured = [level for level in levels(history) if self.simulated.knows(level.configuration)]
         controls = (o.control for o in history if o.control is not None)
         # a level is against the first control, a prediction against the profile's own configuration
         start = next((c for c in controls if self.simulated.knows(c)), Configuration.of())
         first = self.simulated.predict([start])[0]
-        predicted = self.simulated.predict([o.configuration for o, _ in measured])
+        predicted = self.simulated.predict([m.configuration for m in measured])
         # rows: trials, columns: pairs
         shape = (len(measured), self.simulated.pairs)
         said = np.array([np.subtract(p.scores, first.scores) for p in predicted]).reshape(shape)
-        found = np.array([level for _, level in measured]).reshape(-1, 1)
+        found = np.array([m.value for m in measured]).reshape(-1, 1)
         off = np.maximum(_FLOOR, found) - np.maximum(_FLOOR, said)
         self.weights = likelihoods(off)
         errors = (off @ self.weights).tolist()
-        lessons = [Lesson(self._place(o.configuration), error) for (o, _), error in zip(measured, errors, strict=True)]
+        lessons = [
+            Lesson(self._place(m.configuration), error, m.deviation) for m, error in zip(measured, errors, strict=True)
+        ]
         return learn(lessons, self._place(start), cliff=_CLIFF * first.headrooms[0])
 
     def _place(self, configuration: Configuration) -> Place:
@@ -143,6 +156,9 @@ class Screen:
             starts = math.prod(1 - likeness(place, crash) for crash in crashes)
             away = sum(abs(a - b) for a, b in zip(place, here, strict=True))
             promise = starts * expected.improvement(math.log1p(self.least_gain)) - _PER_OCTAVE * away
+            if self._stakes is not None:
+                loss = 1 - math.exp(-float(positive_part(-expected.mean, expected.deviation)))
+                promise -= self._stakes.cost(loss, 1 - starts) / self._stakes.worth(1.0)
             optimistic = min(1.0, max(p.attainments) * math.exp(_BOUND * deviation))
             out.append(self._forecast(configuration, expected, optimistic, promise, min(now.attainments)))
         return out
@@ -197,17 +213,8 @@ class _Expected:
         wanted = least - self.latency
         if self.room <= wanted:
             return 0.0
-        beyond = _positive_part(self.goodput - wanted, self.deviation)
-        return beyond - _positive_part(self.goodput - self.room, self.deviation)
-
-
-def _positive_part(mean: float, deviation: float) -> float:
-    """Mean of max(0, normal)."""
-    if deviation <= 0:
-        return max(0.0, mean)
-    z = mean / deviation
-    density = math.exp(-z * z / 2) / math.sqrt(2 * math.pi)
-    return mean * 0.5 * math.erfc(-z / math.sqrt(2)) + deviation * density
+        beyond = positive_part(self.goodput - wanted, self.deviation)
+        return float(beyond - positive_part(self.goodput - self.room, self.deviation))
 
 
 def screen_of(

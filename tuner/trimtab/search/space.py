@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
+from typing import Final
 
 from trimtab.engine.settings import SEARCHED, Configuration, Value
 from trimtab.errors import InputError
@@ -19,6 +20,10 @@ from trimtab.errors import InputError
 PREFIX = "enable_prefix_caching"
 #: a cell: lattice index or boolean per tuned setting (None: unset), then the values of all other settings
 Cell = tuple[tuple[str, Value | None], ...]
+#: where an unset setting stands: vLLM's default on most GPUs (facts: below 70 GiB). A wrong guess costs insight only
+_UNSET: Final = {"max_num_seqs": 256, "max_num_batched_tokens": 2048}
+#: octaves between prefix caching on and off
+CACHING_OCTAVES: Final = 2.0
 
 
 def lattice(low: int, high: int) -> tuple[int, ...]:
@@ -78,11 +83,30 @@ class Space:
 
     def cell(self, configuration: Configuration) -> Cell:
         """What makes two configurations duplicates: equal cells."""
+        if configuration not in self._cells:
+            self._cells[configuration] = self._cell(configuration)
+        return self._cells[configuration]
+
+    @cached_property
+    def _cells(self) -> dict[Configuration, Cell]:
+        return {}
+
+    def _cell(self, configuration: Configuration) -> Cell:
         tuned: list[tuple[str, Value | None]] = [
             (n, configuration.get(n) if n == PREFIX else self._nearest(configuration, n)) for n in self.names
         ]
         others = [(n, v) for n, v in configuration.values_ if n not in self.names]
         return (*tuned, *others)
+
+    def place(self, configuration: Configuration) -> tuple[float, ...]:
+        """Log2 of the integer settings, caching as octaves apart; where two settings act alike when they are near."""
+        out = []
+        for name in self.names:
+            if name == PREFIX:
+                out.append(CACHING_OCTAVES * (configuration.get(name) is not False))
+            else:
+                out.append(math.log2(configuration.integer(name) or _UNSET.get(name, self.ranges[name][1])))
+        return tuple(out)
 
     def all(self, baseline: Configuration) -> Iterator[Configuration]:
         """Every coherent point of the lattice over `baseline`, in a fixed order; empty when nothing is tuned."""

@@ -1,42 +1,54 @@
-"""`Study`: which configuration to try next. Candidates the user lists, then priors, then Optuna's sampler.
+"""`Study`: which configuration to try next, or that nothing is worth a trial any more.
+
+Another start where the judge asks for one; then what a person listed; then, with a profile, what the simulator promises
+(`screen`), else what the trials so far and the diagnosis' guesses promise (`prospects`). Both weigh a gain against what
+its trial costs and end the search where none pays. With another `sampler` that one draws, and nothing ends by gain.
 
 The history from the custom resources is the authority. The storage only remembers outcomes that are older than that
 history; it can be lost or corrupt without stopping anything: `Study.warning` says so and the search goes on with what
 it is given.
-
-Figures: synthetic surface of 3 settings, crash cliff, 5% noise; 8 trials, 80 seeds.
-Share of the best gain, and crashes: random search 0.79 and 2.0, the sampler alone 0.82 and 2.0,
-with priors 0.95 and 1.6. The priors do the work.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 from trimtab.engine.settings import Configuration
 from trimtab.errors import StorageError
 from trimtab.search.candidate import Outcome, Proposal, levels
+from trimtab.search.context import of_another_target
 from trimtab.search.memory import Memory
-from trimtab.search.refuse import refusal
-from trimtab.search.sampling import Point, draw
+from trimtab.search.method import sampler as sampler_of
+from trimtab.search.prospects import prospects
+from trimtab.search.refuse import another_start, refusal
+from trimtab.search.sampling import Point
 from trimtab.search.space import Space
+from trimtab.search.stakes import Stakes
 
 if TYPE_CHECKING:  # it imports the simulator and with it numba, which a search without a profile does not need
     from trimtab.search.screen import Screen
 
+MODEL: Final = "Model"
+_TRIED: Final = "every configuration in the search space that may be tried was tried"
+
 
 class Study:
     """One per tuner. `storage`: path of a journal file, database URL, or None for no memory. Same input and seed,
-    same answer.
+    same answer. `sampler`: `MODEL` or one of `method.NAMES`.
 
-    `warning` is the last StorageError, None while the storage works.
+    `warning` is the last StorageError, None while the storage works. `stopped`: why the last `propose` gave None.
     """
 
-    def __init__(self, storage: str | None, name: str, space: Space, seed: int = 0) -> None:
-        self._memory = Memory(storage, name) if storage is not None else None
-        self._space, self._seed = space, seed
+    def __init__(
+        self, storage: str | None, name: str, space: Space, seed: int = 0, sampler: str = MODEL, target: str = ""
+    ) -> None:
+        """target: what makes two studies alike (model, hardware, arguments); "" is like nothing."""
+        self._memory = Memory(storage, name, target) if storage is not None else None
+        self._space, self._seed, self._sampler = space, seed, sampler
         self.warning: StorageError | None = None
+        self.stopped = ""
 
     def propose(
         self,
@@ -44,25 +56,73 @@ class Study:
         baseline: Configuration,
         seeds: Sequence[Proposal] = (),
         screen: Screen | None = None,
+        *,
+        stakes: Stakes | None = None,
+        room: float | None = None,
+        context: tuple[float, ...] = (),
+        earlier: Sequence[Outcome] = (),
     ) -> Proposal | None:
-        """The next configuration, or None when nothing is left that may be tried.
+        """The next configuration, or None when nothing is left that may be tried or is worth it (`stopped` says which).
 
         history: finished trials, oldest first. baseline: what runs now. seeds: `explicit(...)` then `candidates(...)`.
-        A seed that was measured without a clear result is left to the sampler, which may come back to it once.
-        screen: drops what cannot win and says what promises most; where it knows a candidate, no sampler is asked.
+        screen: drops what cannot win and says what promises most; where it knows a candidate, nothing else is asked.
+        stakes: what a trial costs; None: gain never ends the search. room: log score that any setting can bring at
+        most. context: the load now. earlier: trials of like targets or loads, which teach and forbid nothing.
         """
+        self.stopped = ""
         known = self._remember(history)
+        waiting = another_start(known, baseline, self._space)
+        if waiting is not None:
+            return Proposal(waiting, "another start of the same configuration, as its last trial asked", asked=True)
         for seed in seeds:
-            if not self._measured(seed.configuration, known) and self._allowed(seed.configuration, known, baseline):
+            wanted = seed.asked or self._sampler != MODEL
+            if wanted and not self._measured(seed.configuration, known) and self._allowed(
+                seed.configuration, known, baseline
+            ):  # fmt: skip
                 return seed
         allowed = [c for c in self._space.all(baseline) if self._allowed(c, known, baseline)]
-        if screen is not None and allowed:
-            best = screen.best_first(allowed, known, baseline)
-            allowed = [c for c in allowed if not screen.simulated.knows(c)] if screen.forecasts else allowed
+        if not allowed:
+            self.stopped = _TRIED
+            return None
+        if screen is not None:
+            best = screen.best_first(allowed, known, baseline, stakes)
             if best:
                 return Proposal(best[0].configuration, f"{best[0]}; {screen.summary()}")
-        drawn = draw(self._points(known, baseline), allowed, self._space, baseline, self._seed + len(known))
-        return Proposal(drawn, f"drawn by the sampler after {len(known)} trials") if drawn is not None else None
+            allowed = [c for c in allowed if not screen.simulated.knows(c)] if screen.forecasts else allowed
+            if not allowed:
+                self.stopped = f"nothing to gain: {screen.summary()}"
+                return None
+        if self._sampler != MODEL:
+            points = self._points(known, baseline)
+            drawn = sampler_of(self._sampler).draw(points, allowed, self._space, baseline, self._seed + len(known))
+            return Proposal(drawn, f"drawn by {self._sampler} after {len(known)} trials") if drawn is not None else None
+        return self._promising(known, earlier, allowed, seeds, baseline, stakes, room, context)
+
+    def kin(self) -> list[Outcome]:
+        """What studies of like targets in the same storage have found; none where it cannot be read."""
+        if self._memory is None:
+            return []
+        return [replace(o, context=of_another_target(o.context)) for o in self._memory.kin()]
+
+    def _promising(
+        self, known: Sequence[Outcome], earlier: Sequence[Outcome], allowed: Sequence[Configuration],
+        seeds: Sequence[Proposal], baseline: Configuration, stakes: Stakes | None, room: float | None,
+        context: tuple[float, ...],
+    ) -> Proposal | None:  # fmt: skip
+        guesses = {s.configuration: s.origin for s in seeds if not s.asked}
+        found = prospects(
+            allowed, [*earlier, *known], baseline, self._space, guesses=list(guesses), stakes=stakes, room=room,
+            context=context,
+        )  # fmt: skip
+        best = next((p for p in found if p.near and p.net > 0), found[0])
+        if stakes is not None and best.net <= 0:
+            self.stopped = f"nothing to gain: of {len(found)} configurations the best is {best}; " + stakes.compare(
+                best.worth, best.cost
+            )
+            return None
+        why = f"{guesses[best.configuration]}; " if best.configuration in guesses else ""
+        learned = f" and {len(earlier)} of other loads or targets" if earlier else ""
+        return Proposal(best.configuration, f"{why}{best}, after {len(known)} trials{learned}")
 
     def _allowed(self, configuration: Configuration, known: Sequence[Outcome], baseline: Configuration) -> bool:
         return refusal(configuration, known, baseline, self._space) is None
@@ -86,11 +146,11 @@ class Study:
         return [*(o for o in older if o.name not in names), *history]
 
     def _points(self, known: Sequence[Outcome], baseline: Configuration) -> list[Point]:
-        """What the sampler learns from: measured outcomes on one scale, crashes, and the baseline, which costs
+        """What a sampler learns from: measured configurations on one scale, crashes, and the baseline, which costs
         nothing."""
         measured = levels(known)
-        points = [Point(o.configuration, value) for o, value in measured]
+        points = [Point(m.configuration, m.value) for m in measured]
         points += [Point(o.configuration, None) for o in known if o.infeasible]
-        if not any(o.configuration == baseline for o, _ in measured):
+        if not any(m.configuration == baseline for m in measured):
             points.append(Point(baseline, 0.0))
         return points

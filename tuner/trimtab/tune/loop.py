@@ -24,7 +24,8 @@ from trimtab.plan.spec import TunerSpec
 from trimtab.plan.switchback import advance, desired
 from trimtab.plan.trial import objective
 from trimtab.plan.way import Way, way
-from trimtab.tune.calibrated import baseline_profile
+from trimtab.search.context import workload_of
+from trimtab.tune.calibrated import baseline_profile, waits
 from trimtab.tune.evidence import look_at, with_findings
 from trimtab.tune.periods import evidence_of
 from trimtab.tune.proposals import Proposals, tried
@@ -155,8 +156,13 @@ class Loop:
         """The next trial, in the state file before anything is touched."""
         template = self.target.template
         if self.calibrate and not self.state.screened and self.proposals.profile is None:
+            if not self.state.trials and waits(fleet.observation, fleet.stable_seconds):
+                self.seen.note = "waiting for more finished requests, to calibrate the simulator by them"
+                return
             await self._calibrate(fleet, now)
-        proposed = await asyncio.to_thread(self.proposals.next, STUDY, self.spec, template, fleet, self.state.trials)
+        proposed = await asyncio.to_thread(
+            self.proposals.next, STUDY, self.spec, template, fleet, self.state.trials, earlier=self.state.earlier
+        )
         if self.state.before is None:
             self.state.before = figures(self.spec, fleet.observation)
             self.state.findings = [finding_json(f) for f in fleet.findings]
@@ -181,6 +187,7 @@ class Loop:
             max_surge=chosen.max_surge,
             peers=tuple(Peer(p.name, p.place) for p in self.target.view().control),
             undisturbed_since=undisturbed_since(self.spec, fleet.stable_seconds, now),
+            workload=workload_of(fleet.observation),
         )
         self.state.put(record)
         self.store.save(self.state)
@@ -192,7 +199,7 @@ class Loop:
         known = fleet.configuration or Configuration.of()
         since = now - fleet.stable_seconds
         profile, self.state.screened = await asyncio.to_thread(
-            baseline_profile, self.source, self.target.ready_refs(), known, since, now
+            baseline_profile, self.source, self.target.ready_refs(), known, fleet.observation, since, now
         )
         self.seen.note = self.state.screened
         if profile is not None:

@@ -1,0 +1,129 @@
+"""Without a simulator: which candidate promises most for what its trial costs, by the trials so far. Pure.
+
+The gain that counts is what is expected after the trial has been judged (knowledge gradient: Frazier, Powell and
+Dayanik, 2008): a trial whose noise hides the gain brings nothing, and only a gain beyond the least one is promoted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from trimtab.engine.settings import Configuration
+from trimtab.search.candidate import NOISE, Outcome
+from trimtab.search.normal import positive_part
+from trimtab.search.posterior import F64, Beliefs, Place, Seen, beliefs
+from trimtab.search.space import Space
+from trimtab.search.stakes import Stakes
+
+#: octaves over which a crash makes another one likely
+_CRASH: Final = 1.5
+#: probability that a start fails where nothing of the kind has been tried, per octave of memory beyond what runs
+_UNKNOWN_START: Final = 0.05
+#: octaves beyond what is known to serve: a factor of four
+_LEAP: Final = 2.0
+#: a configuration that lost more than this (log) is no place to step on from
+_HARMFUL: Final = -0.1
+_MEMORY: Final = ("max_num_seqs", "max_num_batched_tokens")
+
+
+@dataclass(frozen=True)
+class Prospect:
+    """A candidate. mean and deviation: of its log score over the baseline. gain: expected of a trial, log. cost: of
+    that trial, worth of the gain and their difference `net`, in pod-hours. crash: probability that it does not start.
+    near: no leap beyond what is known to serve; the far ones wait until nothing near is worth a trial.
+    """
+
+    configuration: Configuration
+    mean: float
+    deviation: float
+    gain: float
+    worth: float
+    cost: float
+    crash: float
+    near: bool = True
+
+    @property
+    def net(self) -> float:
+        return self.worth - self.cost
+
+    def __str__(self) -> str:
+        low, high = (math.expm1(self.mean + s * self.deviation) for s in (-1, 1))
+        return f"expected {math.expm1(self.mean):+.1%} ({low:+.0%} to {high:+.0%}) against what runs now"
+
+
+def prospects(
+    allowed: Sequence[Configuration],
+    history: Sequence[Outcome],
+    baseline: Configuration,
+    space: Space,
+    *,
+    guesses: Sequence[Configuration] = (),
+    stakes: Stakes | None = None,
+    room: float | None = None,
+    context: Place = (),
+) -> list[Prospect]:
+    """All of them, the one to try first in front. room: log score that any setting can bring at most, None: unknown."""
+    if not allowed:
+        return []
+    stakes = stakes or Stakes()
+    here = space.place(baseline)
+    places = [space.place(c) for c in allowed]
+    seen = seen_of(history, space)
+    found = beliefs(seen, places, here, [space.place(g) for g in guesses], context)
+    crashes = [space.place(o.configuration) for o in history if o.infeasible]
+    noise = float(np.median([o.noise for o in history if o.measured] or [NOISE]))
+    gains = expected_gains(found, noise, math.log1p(stakes.least_gain), room)
+    losses = 1.0 - np.exp(-(positive_part(-found.means, found.deviations) @ found.weights))
+    serves = [space.place(o.configuration) for o in history if o.measured and (o.score or 0.0) > _HARMFUL]
+    steps = [here, *(space.place(g) for g in guesses), *serves]
+    out = []
+    for i, (configuration, place) in enumerate(zip(allowed, places, strict=True)):
+        crash = crash_probability(place, here, crashes, space)
+        gain = (1.0 - crash) * float(gains[i])
+        cost = stakes.cost(float(losses[i]), crash)
+        out.append(Prospect(
+            configuration, found.mean(i), found.deviation(i), gain, stakes.worth(gain), cost, crash,
+            any(_apart(place, s) <= _LEAP for s in steps),
+        ))  # fmt: skip
+    return sorted(out, key=lambda p: (-p.net, -p.mean, p.configuration.key()))
+
+
+def expected_gains(found: Beliefs, noise: float, least: float, room: float | None) -> F64:
+    """Per candidate: expected log gain beyond `least` of promoting by what a trial with this noise will say."""
+    if room is not None and room <= least:
+        return np.zeros(len(found.means))
+    learned = found.deviations**2 / np.hypot(found.deviations, noise)
+    beyond = positive_part(found.means - least, learned)
+    if room is not None:
+        beyond -= positive_part(found.means - room, learned)
+    return np.maximum(0.0, beyond @ found.weights)
+
+
+def _apart(first: Place, second: Place) -> float:
+    return max((abs(a - b) for a, b in zip(first, second, strict=True)), default=0.0)
+
+
+def crash_probability(place: Place, here: Place, crashes: Sequence[Place], space: Space) -> float:
+    """Near a crash another is likely; more memory than what runs now is a risk of its own."""
+    starts = 1.0
+    for crash in crashes:
+        squared = sum((a - b) ** 2 for a, b in zip(place, crash, strict=True))
+        starts *= 1.0 - math.exp(-squared / (2 * _CRASH**2))
+    beyond = sum(max(0.0, a - b) for n, a, b in zip(space.names, place, here, strict=True) if n in _MEMORY)
+    return 1.0 - starts * (1.0 - _UNKNOWN_START) ** beyond
+
+
+def seen_of(history: Sequence[Outcome], space: Space) -> list[Seen]:
+    """The measured ones; a control that is not known is the first one that is."""
+    controls = (o.control for o in history if o.control is not None)
+    first = next(controls, Configuration.of())
+    return [
+        Seen(space.place(o.configuration), space.place(o.control or first), o.score, o.noise, o.context)
+        for o in history
+        if o.measured and o.score is not None
+    ]
