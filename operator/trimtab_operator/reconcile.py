@@ -393,7 +393,6 @@ class Reconciler:
         profile, problem = self.profiles.of(tuner, spec)
         if problem:
             self.recorder.event(tuner, "ProfileUnreadable", problem, warning=True)
-        # trials of other questions and other loads teach, too
         earlier = [r for r in ground.recent if r.ended and r.kind is TrialKind.TUNE and r not in ground.history]
         allowed = bounded(spec, least)
         proposal = self.proposals.next(key, allowed, target.template, fleet, ground.history, profile, earlier)
