@@ -132,7 +132,7 @@ def test_an_unknown_queue_is_not_an_empty_one() -> None:
 
 
 def test_a_gain_that_one_start_cannot_show_is_shown_by_several() -> None:
-    """The same pod, known from before, started again and again: what is not known of one start is larger than the gain."""
+    """The same pod, known from before, started again and again: one start leaves more open than the gain."""
     world, goal = replace(STEADY, effect=1.05), replace(GOAL, start_variation_percent=3.0)
     first = verdict(world, goal, seed=1)
     assert (first.kind, first.reason, first.final) == (Kind.INCONCLUSIVE, "AnotherStartNeeded", True)
