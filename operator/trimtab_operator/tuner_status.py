@@ -26,6 +26,8 @@ from trimtab_operator.records import MOST_TEXT, conditions
 Json = dict[str, Any]
 #: of status.notes, as the CRD has it
 MOST_NOTES = 10
+#: characters of a patch in the status; etcd takes 1.5 MB of the whole object
+MOST_PATCH = 100_000
 #: of status.findings
 MOST_FINDINGS = 50
 #: blocks that mean "the tuner cannot do its work until someone mends this": Ready is False
@@ -151,10 +153,17 @@ def _add_suggestion(status: Json, suggestion: Suggestion | None, made: Handover 
         status["recommendation"] = {
             "configuration": suggestion.configuration.to_camel(),
             "message": suggestion.message,
-            "patch": suggestion.patch,
-            "snippet": suggestion.snippet,
+            "patch": _shown(suggestion.patch),
+            "snippet": _shown(suggestion.snippet),
             **(forms(made) if made is not None else {}),
         }
+
+
+def _shown(text: str) -> str:
+    """A patch as it is, or why it is not here: cut it would be wrong."""
+    if len(text) <= MOST_PATCH:
+        return text
+    return f"# {len(text):,} characters, too long for a status: set the flags of configuration in the manifest."
 
 
 def _finding(finding: Finding) -> Json:

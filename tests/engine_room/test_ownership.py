@@ -26,7 +26,12 @@ HELM = {"labels": {"app.kubernetes.io/managed-by": "Helm"}}
         ({"annotations": {"config.kubernetes.io/origin": "path: a.yaml"}}, "kustomize", "", False),
         ({"managedFields": [{"manager": "argocd-controller", "operation": "Apply"}]}, "argocd", "", False),
         ({"managedFields": [{"manager": "kustomize-controller"}]}, "flux", "", False),
+        ({"managedFields": [{"manager": "argocd-controller", "fieldsV1": {"f:spec": {"f:template": {}}}}]},
+         "argocd", "", True),
+        ({"managedFields": [{"manager": "argocd-controller", "fieldsV1": {"f:spec": {"f:replicas": {}}}}]},
+         "argocd", "", False),
         ({"managedFields": [{"manager": "helm"}]}, "helm", "", False),
+        ({"managedFields": [{"manager": "helm", "fieldsV1": {"f:spec": {"f:template": {}}}}]}, "helm", "", False),
     ],
 )  # fmt: skip
 def test_tools_are_known_by_their_marks(metadata: dict[str, Any], kind: str, name: str, reverts: bool) -> None:
@@ -43,7 +48,9 @@ def test_a_controller_refuses_and_comes_first() -> None:
         ("controller", "InferenceService llama", True),
         ("helm", "", False),
     ]
-    assert "InferenceService llama" in found[0].advice
+    assert "spec.predictor.model.args" in found[0].advice and "InferenceService llama" in found[0].advice
+    other = owners({"ownerReferences": [{"kind": "Thing", "name": "t", "controller": True}]})
+    assert other[0].advice.startswith("Change the spec of Thing t")
 
 
 def test_one_owner_per_tool_however_many_marks_it_left() -> None:

@@ -36,6 +36,13 @@ _MARKS: Final[tuple[tuple[OwnerKind, str], ...]] = (
     ("kustomize", "config.kubernetes.io/origin"),
 )
 _PLACES: Final = ("labels", "annotations")
+#: kind of a controller -> where its spec holds the engine's arguments. Sources: KServe v1beta1 ModelSpec (a container
+#: with args), LeaderWorkerSet v1, Ray Serve LLM (llm_configs in serveConfigV2)
+_PLACES_OF_ARGUMENTS: Final[Mapping[str, str]] = {
+    "InferenceService": "spec.predictor.model.args (or args in spec.predictor.containers)",
+    "LeaderWorkerSet": "args in spec.leaderWorkerTemplate",
+    "RayService": "engine_kwargs in spec.serveConfigV2",
+}
 #: field managers under which the tools write
 _MANAGERS: Final[Mapping[str, OwnerKind]] = {
     "argocd-controller": "argocd",
@@ -83,7 +90,8 @@ def _controllers(metadata: Metadata) -> Iterator[Owner]:
     for reference in references if isinstance(references, list) else ():
         if isinstance(reference, Mapping) and reference.get("controller") is True:
             name = f"{reference.get('kind', 'object')} {reference.get('name', '')}".rstrip()
-            advice = f"Change the spec of {name}: its controller writes this object from it."
+            place = _PLACES_OF_ARGUMENTS.get(str(reference.get("kind")), "the spec")
+            advice = f"Change {place} of {name}: its controller writes this object from it."
             yield Owner("controller", name, True, True, "metadata.ownerReferences", advice)
 
 
@@ -102,7 +110,16 @@ def _managing(metadata: Metadata) -> Iterator[Owner]:
     for entry in entries if isinstance(entries, list) else ():
         manager = entry.get("manager") if isinstance(entry, Mapping) else None
         if isinstance(manager, str) and manager in _MANAGERS:
-            yield _tool(_MANAGERS[manager], "", f"metadata.managedFields (manager {manager})", marked=False)
+            evidence = f"metadata.managedFields (manager {manager})"
+            yield _tool(_MANAGERS[manager], "", evidence, marked=_owns_template(entry))
+
+
+def _owns_template(entry: Mapping[str, Any]) -> bool:
+    """Whether the pod template is among the fields that this manager keeps. Unlike a label this cannot be copied."""
+    fields: object = entry.get("fieldsV1")
+    for key in ("f:spec", "f:template"):
+        fields = fields.get(key) if isinstance(fields, Mapping) else None
+    return isinstance(fields, Mapping)
 
 
 def _tool(kind: OwnerKind, name: str, evidence: str, *, marked: bool) -> Owner:
