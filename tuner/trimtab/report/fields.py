@@ -8,9 +8,12 @@ from datetime import datetime
 from typing import Any
 
 from trimtab.errors import InputError
+from trimtab.text import plain
 
 Json = dict[str, Any]
 _FIX = "Write the file anew with the tool that made it."
+#: a patch with a whole command line is some kilobytes
+_MOST_TEXT = 32_768
 
 
 def number(value: object) -> float | None:
@@ -26,7 +29,8 @@ def whole(value: object, otherwise: int = 0) -> int:
 
 
 def text(value: object) -> str:
-    return value if isinstance(value, str) else ""
+    """Without characters that hide or turn what is read; a patch of several lines keeps them."""
+    return plain(value, _MOST_TEXT, lines=True) if isinstance(value, str) else ""
 
 
 def table(value: object) -> Json:
