@@ -1,0 +1,228 @@
+"""Ways to search, behind one small interface: `next(history, now)` gives what to try, None ends the search.
+
+All but `auto_tune`, `defaults` and `expert` are promoted by the judge, skip what has been tried and what lies above a
+crash (`trimtab.search.refuse`), and repeat a trial where the judge asks for another start.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+import numpy as np
+from scipy.stats import norm
+from search_targets import SPACE
+from search_trial import LEAST_GAIN, REPLICAS, START_SECONDS
+from search_world import World, model, preemptions
+
+from trimtab.diagnose.finding import Finding, Severity
+from trimtab.engine.settings import Configuration
+from trimtab.observe.observation import Histogram, Observation
+from trimtab.search.candidate import Outcome, levels
+from trimtab.search.priors import candidates
+from trimtab.search.refuse import refusal
+from trimtab.search.screen import Screen
+from trimtab.search.stakes import Stakes
+from trimtab.search.study import Study
+from trimtab.simulate.lengths import Lengths
+
+#: requests that the screen simulates per configuration and pair
+MODEL_REQUESTS: Final = 150
+#: preemptions per request from which the diagnosis speaks of them here
+PREEMPTED: Final = 0.05
+
+
+class Method(Protocol):
+    """`history`: finished trials, oldest first. `now`: what runs."""
+
+    def next(self, history: Sequence[Outcome], now: Configuration) -> Configuration | None: ...
+
+
+Maker = Callable[[World, int], Method]
+
+
+def _repeat(history: Sequence[Outcome]) -> Configuration | None:
+    """What the judge wants to see started again."""
+    return history[-1].configuration if history and history[-1].again else None
+
+
+@dataclass
+class Ordered:
+    """A fixed order without repeats."""
+
+    order: Sequence[Configuration]
+
+    def next(self, history: Sequence[Outcome], now: Configuration) -> Configuration | None:
+        if (again := _repeat(history)) is not None and refusal(again, history, now, SPACE) is None:
+            return again
+        tried = {SPACE.cell(o.configuration) for o in history}
+        return next(
+            (c for c in self.order if SPACE.cell(c) not in tried and refusal(c, history, now, SPACE) is None), None
+        )
+
+
+def random_search(world: World, seed: int) -> Method:
+    order = list(SPACE.all(world.target.baseline))
+    random.Random(seed).shuffle(order)
+    return Ordered(order)
+
+
+def fine_grid(world: World, seed: int) -> Method:
+    """Every point of the lattice, ascending, caching on before off."""
+    every = list(SPACE.all(world.target.baseline))
+    return Ordered(sorted(every, key=lambda c: c.get("enable_prefix_caching") is False))
+
+
+def grid(world: World, seed: int) -> Method:
+    """Powers of two only: 56 points instead of the lattice's 182."""
+    known = [c for c in SPACE.all(world.target.baseline) if all(_power_of_two(c, n) for n in SPACE.lattices)]
+    return Ordered(sorted(known, key=lambda c: c.get("enable_prefix_caching") is False))
+
+
+def _power_of_two(c: Configuration, name: str) -> bool:
+    return math.log2(c.integer(name) or 1).is_integer()
+
+
+@dataclass
+class Sampled:
+    """A plain sampler of Optuna behind the same refusals: never stops by itself."""
+
+    study: Study
+
+    def next(self, history: Sequence[Outcome], now: Configuration) -> Configuration | None:
+        if (again := _repeat(history)) is not None and refusal(again, history, now, SPACE) is None:
+            return again
+        found = self.study.propose(history, now)
+        return None if found is None else found.configuration
+
+
+@dataclass
+class PlainGp:
+    """Gaussian process with expected improvement (Jones, Schonlau, Welch 1998), five random trials first; a crash
+    counts as one below the worst. Length scale: an octave and a half; noise: that of a trial."""
+
+    seed: int
+    start: int = 5
+    length: float = 1.5
+    noise: float = 0.05
+
+    def next(self, history: Sequence[Outcome], now: Configuration) -> Configuration | None:
+        if (again := _repeat(history)) is not None and refusal(again, history, now, SPACE) is None:
+            return again
+        tried = {SPACE.cell(o.configuration) for o in history}
+        free = [c for c in SPACE.all(now) if SPACE.cell(c) not in tried and refusal(c, history, now, SPACE) is None]
+        if not free:
+            return None
+        if len(history) < self.start:
+            return random.Random(f"{self.seed}:{len(history)}").choice(free)
+        known = [(m.configuration, m.value) for m in levels(history)]
+        worst = min((v for _, v in known), default=0.0) - 1.0
+        known += [(o.configuration, worst) for o in history if o.infeasible]
+        at, of = np.array([_place(c) for c, _ in known]), np.array([_place(c) for c in free])
+        y = np.array([v for _, v in known])
+        mean, sd = float(y.mean()), max(0.05, float(y.std()))
+        gram = self._kernel(at, at) + (self.noise / sd) ** 2 * np.eye(len(at))
+        cross = self._kernel(of, at)
+        middle = cross @ np.linalg.solve(gram, (y - mean) / sd)
+        spread = np.sqrt(np.maximum(1e-9, 1 - np.einsum("ij,ji->i", cross, np.linalg.solve(gram, cross.T))))
+        z = (middle - (float(y.max()) - mean) / sd) / spread
+        return free[int(np.argmax(spread * (z * norm.cdf(z) + norm.pdf(z))))]
+
+    def _kernel(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return np.exp(-((a[:, None, :] - b[None, :, :]) ** 2).sum(-1) / (2 * self.length**2))
+
+
+def _place(c: Configuration) -> tuple[float, ...]:
+    octaves = [math.log2(c.integer(n) or 1) for n in SPACE.lattices]
+    return (*octaves, 2.0 * (c.get("enable_prefix_caching") is not False))
+
+
+@dataclass
+class Ours:
+    """The product's search as the operator drives it: guesses from what is observed, stakes, and what room there is.
+    `screen`: with a calibrated profile, whose step times are not quite the target's."""
+
+    world: World
+    seed: int
+    screen: Screen | None
+    study: Study = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.study = Study(None, "benchmark", SPACE, self.seed)
+
+    def next(self, history: Sequence[Outcome], now: Configuration) -> Configuration | None:
+        guesses = candidates(now, observation(self.world), findings(self.world, now), SPACE)
+        truth = self.world.truth[now.key()]
+        room = None if truth is None or self.world.waits(now) else truth.room
+        stakes = Stakes(replicas=REPLICAS, start_seconds=START_SECONDS, least_gain=LEAST_GAIN)
+        found = self.study.propose(history, now, guesses, self.screen, stakes=stakes, room=room)
+        return None if found is None else found.configuration
+
+
+def ours(world: World, seed: int) -> Method:
+    return Ours(world, seed, None)
+
+
+def ours_with_profile(world: World, seed: int) -> Method:
+    return Ours(world, seed, Screen(model(world.target, MODEL_REQUESTS), SPACE, LEAST_GAIN))
+
+
+def findings(world: World, now: Configuration) -> list[Finding]:
+    """As `trimtab.diagnose` names it where preemption is plain."""
+    often = preemptions(world.target, world.seed, now)
+    if often < PREEMPTED:
+        return []
+    text = f"{often:.2f} preemptions a request"
+    return [Finding("Preemption", Severity.WARNING, 0.9, text, "", {"preemptions_per_request": often})]
+
+
+def observation(world: World) -> Observation:
+    """What the target's metrics say of lengths and KV capacity."""
+    load, engine = world.target.profile.workload, world.target.profile.engine
+    return Observation(
+        1, 300.0, kv_capacity_tokens=float(engine.usable_blocks * engine.block_size), prefix_queries=0.0,
+        prompt_length=_histogram(load.prompt_tokens), output_length=_histogram(load.output_tokens),
+    )  # fmt: skip
+
+
+def _histogram(lengths: Lengths) -> Histogram:
+    bounds = [lengths.quantile(q) for q in np.linspace(0.05, 1.0, 20)]
+    return Histogram((*bounds, float("inf")), (*(100 * np.linspace(0.05, 1.0, 20)), 100.0), 100 * lengths.mean)
+
+
+def defaults(world: World) -> Configuration:
+    """What vLLM takes when nothing is said, within the space: 8192 tokens and 1024 sequences from 70 GiB on (not on an
+    A100), else 2048 and 256; caching on. Source: vLLM 0.32, `EngineArgs.get_batch_defaults`."""
+    large = any(gpu in world.target.profile.source for gpu in ("H100", "MI300X"))
+    return _of(world, 1024 if large else 256, 8192 if large else 2048)
+
+
+def expert(world: World) -> Configuration:
+    """Rules that are passed on, applied once: as many sequences as fit the KV cache at mean length (the arithmetic of
+    vLLM's start-up line "Maximum concurrency"); `max_num_batched_tokens` 2048 where the time between tokens matters,
+    above 8192 where throughput does, and prefix caching on (docs.vllm.ai, Optimization and Tuning)."""
+    load, engine = world.target.profile.workload, world.target.profile.engine
+    fits = engine.usable_blocks * engine.block_size / (load.prompt_tokens.mean + load.output_tokens.mean)
+    return _of(world, fits, 2048 if math.isfinite(world.target.limits.tpot_seconds) else 8192)
+
+
+def _of(world: World, seqs: float, tokens: float) -> Configuration:
+    numbers = {"max_num_seqs": seqs, "max_num_batched_tokens": tokens}
+    values = {n: SPACE.snap(n, v) for n, v in numbers.items()}
+    return SPACE.point(world.target.baseline, {**values, "enable_prefix_caching": True})
+
+
+JUDGED: Final[dict[str, Maker]] = {
+    "ours, with a profile": ours_with_profile,
+    "ours, no profile": ours,
+    "random": random_search,
+    "grid": grid,
+    "grid, every point": fine_grid,
+    "TPE": lambda _, seed: Sampled(Study(None, "benchmark", SPACE, seed, sampler="TPE")),
+    "GP": lambda _, seed: PlainGp(seed),
+    "CMA-ES": lambda _, seed: Sampled(Study(None, "benchmark", SPACE, seed, sampler="CMA-ES")),
+}
+APPLIED: Final = {"defaults": defaults, "expert": expert}

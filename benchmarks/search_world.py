@@ -1,0 +1,145 @@
+"""What each configuration of a target really gives, simulated once per target and world and kept outside the tree.
+
+A world is the target with other step times (each coefficient off by some 15%) and other draws of its load than the
+model's. Files are keyed by everything that goes in, the simulator's own code included.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import pickle
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import numpy as np
+from search_targets import SPACE, Target, with_errors
+
+from trimtab.engine.settings import Configuration
+from trimtab.search.predict import Simulated
+from trimtab.simulate.measure import headroom, latency_gain, log_goodput, measure
+from trimtab.simulate.simulator import simulate
+
+T = TypeVar("T")
+#: as the judge scores a trial
+LATENCY_WEIGHTS: Final = (0.1, 0.1)
+#: loads that a truth is the mean of, and requests of each
+LOADS: Final = 2
+_SECONDS: Final = (60.0, 250.0)
+
+
+@dataclass(frozen=True)
+class Truth:
+    """`score`: log, against the target's baseline; `attainment`: share of requests within the SLO; p99 in seconds;
+    `room`: log of what goodput could still gain."""
+
+    score: float
+    attainment: float
+    ttft_p99: float
+    tpot_p99: float
+    room: float
+
+
+@dataclass(frozen=True)
+class World:
+    """`truth`: by key of the configuration; None: does not start. `later`: after the drift, from the same baseline.
+    `seed`: of the target's own step times and loads."""
+
+    target: Target
+    truth: Mapping[str, Truth | None]
+    later: World | None = None
+    seed: int = 0
+
+    @property
+    def best(self) -> float:
+        return max(t.score for t in self.truth.values() if t is not None)
+
+    def score(self, configuration: Configuration) -> float:
+        found = self.truth[configuration.key()]
+        assert found is not None  # what runs has started
+        return found.score
+
+    def waits(self, configuration: Configuration) -> bool:
+        """Whether requests wait: less is served than the SLO attainment of what arrives explains."""
+        found = self.truth[configuration.key()]
+        return found is not None and found.room > 0.05 - math.log(max(found.attainment, 1e-3))
+
+    @property
+    def flat(self) -> bool:
+        """Nothing is worth a restart: the best is less than 3% above what was found."""
+        return self.best < np.log1p(0.03) and self.later is None
+
+
+def world(target: Target, seed: int, requests: int) -> World:
+    """From the cache, or simulated now."""
+    truth = cached(("truth", target, seed, requests, LOADS), lambda: _truth(target, seed, requests))
+    later = None if target.later is None else world(target.drifted(), seed, requests)
+    crashed = {c.key() for c in SPACE.all(target.baseline) if target.crashes(c)}
+    return World(target, {k: None if k in crashed else t for k, t in truth.items()}, later, seed)
+
+
+@cache
+def preemptions(target: Target, seed: int, configuration: Configuration) -> float:
+    """Per request, as the target's metrics would show them; remembered by the process."""
+    real = with_errors(target.profile, seed)
+    load = real.load(_SECONDS[0], 1000 + 10 * seed)
+    return simulate(load, _engine(real, configuration), real.times).counters.preemptions / len(load)
+
+
+def _truth(target: Target, seed: int, requests: int) -> dict[str, Truth]:
+    real = with_errors(target.profile, seed)
+    seconds = float(np.clip(requests / real.workload.requests_per_second, *_SECONDS))
+    loads = [real.load(seconds, 1000 + 10 * seed + i) for i in range(LOADS)]
+    baseline = target.baseline
+    every = [baseline, *(c for c in SPACE.all(baseline) if c != baseline)]
+    found = [[measure(simulate(load, _engine(real, c), real.times), target.limits) for load in loads] for c in every]
+    out = {}
+    for c, ours in zip(every, found, strict=True):
+        pairs = list(zip(ours, found[0], strict=True))
+        score = float(np.mean([log_goodput(a, b) + latency_gain(a, b, LATENCY_WEIGHTS) for a, b in pairs]))
+        means = (float(np.nanmean([getattr(m, n) for m in ours])) for n in ("attainment", "ttft_p99", "tpot_p99"))
+        out[c.key()] = Truth(score, *means, float(np.mean([headroom(m) for m in ours])))
+    return out
+
+
+def _engine(profile: Any, c: Configuration) -> Any:
+    return profile.config(**{n: c[n] for n in ("max_num_seqs", "max_num_batched_tokens", "enable_prefix_caching")})
+
+
+def model(target: Target, requests: int) -> Simulated:
+    """The simulator that the screen asks: the profile as calibrated, not the world. All predictions are in it."""
+    made = Simulated(
+        target.profile, target.limits, latency_weights=LATENCY_WEIGHTS, requests=requests, least_seconds=_SECONDS[0]
+    )
+    every = list(dict.fromkeys([target.baseline, *SPACE.all(target.baseline), Configuration.of()]))
+    found = cached(("model", target, requests, made.pairs), lambda: made.predict(every))
+    made._known.update({(c, made.pairs): p for c, p in zip(every, found, strict=True)})
+    return made
+
+
+def cached(key: object, make: Callable[[], T]) -> T:
+    """`make()`, or what it gave before for an equal `key` and the same simulator."""
+    name = hashlib.sha256(f"{key!r} {_code()}".encode()).hexdigest()[:24]
+    base = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+    path = base / "trimtab" / "benchmarks-search" / f"{name}.pickle"
+    if path.exists():
+        return pickle.loads(path.read_bytes())  # type: ignore[no-any-return]  # written by this function only
+    found = make()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(f".{os.getpid()}")
+    part.write_bytes(pickle.dumps(found))
+    part.replace(path)
+    return found
+
+
+@cache
+def _code() -> str:
+    """Of everything that decides a simulation."""
+    texts = sorted((p.name, p.read_text()) for p in map(Path, map(str, files("trimtab.simulate").iterdir()))
+                   if p.suffix == ".py")  # fmt: skip
+    return hashlib.sha256(repr(texts).encode()).hexdigest()
