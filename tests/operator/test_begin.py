@@ -80,7 +80,7 @@ def spec(**more: Any) -> TunerSpec:
 
 def begin(cared: Cared, cap: int | None, proposal: Proposed | None, **more: Any) -> tuple[dict[str, Any] | None, Care]:
     api, care, taken = Api(), Care(cap), more.pop("taken", None)
-    proposals = SimpleNamespace(next=lambda *_: proposal)
+    proposals = SimpleNamespace(next=lambda *_: proposal, stopped="")
     profiles = Profiles(api)  # type: ignore[arg-type]
     parts: dict[str, Any] = {
         "cluster": api,

@@ -196,6 +196,8 @@ class World:
         """A new process of the operator."""
 
         class Quiet:
+            stopped = ""
+
             def event(self, *_: Any, **__: Any) -> None: ...
 
             def of(self, *_: Any) -> None: ...

@@ -30,6 +30,7 @@ SHORT: Json = {
     "objective": {"slo": {"ttftSeconds": 2.5}},
     "rollout": {
         "warmupSeconds": 1,
+        "baselineSeconds": 3,
         "measurementSeconds": 10,
         "maxMeasurementSeconds": 10,
         "confirmationSeconds": 0,
