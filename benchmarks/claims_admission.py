@@ -220,19 +220,19 @@ FEWER, BY_MEAN = "policy, fewer sequences", "policy, sequences by the mean"
 
 
 def _limit(lengths: I32) -> tuple[int, float, int, int]:
-    """What the percentile policy says of these lengths: limit, share cut, and the max_num_seqs of its hint for CV > 1
-    (the same arithmetic below that), KV tokens / p90s of prompt and output; last, the same by their means.
+    """What the percentile policy says of these lengths: limit, share cut; then max_num_seqs by KV tokens / p90s of
+    prompt and output, and by their means, which is the policy's hint for CV > 1.
     """
     prompts = SHAREGPT_PROMPT.draw(np.random.default_rng(1), 10_000)
-    room = KvRoom(RTX4090.blocks * LLAMA_8B.block_size, float(np.percentile(prompts, 90)))
+    room = KvRoom(RTX4090.blocks * LLAMA_8B.block_size, float(prompts.mean()))
     seen = estimate(from_tokens(lengths.tolist()))
     decided = percentile(seen, rules=Rules(max_truncated_share=None), room=room)
     p90 = seen.quantile(0.9)
     assert decided.max_new_tokens is not None and decided.truncated is not None and p90 is not None
-    hinted = int(room.capacity_tokens / (room.prompt_p90_tokens + p90))
-    assert all(h.value == hinted for h in decided.hints if h.setting == "max_num_seqs")
-    by_mean = int(room.capacity_tokens / (float(prompts.mean()) + float(lengths.mean())))
-    return decided.max_new_tokens, decided.truncated.estimate, hinted, by_mean
+    by_p90 = int(room.capacity_tokens / (float(np.percentile(prompts, 90)) + p90))
+    by_mean = int(room.capacity_tokens / (room.prompt_mean_tokens + float(lengths.mean())))
+    assert all(abs((h.value or 0) - by_mean) <= 1 for h in decided.hints if h.setting == "max_num_seqs")
+    return decided.max_new_tokens, decided.truncated.estimate, by_p90, by_mean
 
 
 @dataclass(frozen=True)

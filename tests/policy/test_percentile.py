@@ -40,7 +40,8 @@ def test_wide_lengths_get_one_and_a_half_to_two_p90_and_fewer_sequences(cv: floa
     assert got.max_new_tokens is not None and p90 is not None
     assert 1.5 * p90 <= got.max_new_tokens <= 2 * p90 + 1
     (hint,) = got.hints
-    assert hint.setting == "max_num_seqs" and hint.value == int(100_000 / (500 + p90))
+    assert hint.setting == "max_num_seqs" and lengths.mean_tokens is not None
+    assert hint.value == int(100_000 / (500 + lengths.mean_tokens))
 
 
 def test_without_the_size_of_the_cache_the_hint_has_no_number() -> None:

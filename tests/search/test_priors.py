@@ -10,9 +10,9 @@ from trimtab.search.space import Space
 
 INF = float("inf")
 SPACE = Space({"max_num_seqs": (4, 512)})
-#: p90 = 1000 and 500 tokens
-PROMPT = Histogram((1000.0, 2000.0, INF), (90.0, 100.0, 100.0), 6e4)
-OUTPUT = Histogram((500.0, 1000.0, INF), (90.0, 100.0, 100.0), 3e4)
+#: means of 1000 and 500 tokens
+PROMPT = Histogram((1000.0, 2000.0, INF), (90.0, 100.0, 100.0), 1e5)
+OUTPUT = Histogram((500.0, 1000.0, INF), (90.0, 100.0, 100.0), 5e4)
 SEEN = Observation(
     1, 300.0, kv_capacity_tokens=144_000.0, prompt_length=PROMPT, output_length=OUTPUT, prefix_queries=0.0
 )
@@ -22,7 +22,7 @@ def finding(name: str) -> Finding:
     return Finding(name, Severity.WARNING, 1.0, "", "")
 
 
-def test_concurrency_is_capacity_over_the_long_requests() -> None:
+def test_concurrency_is_capacity_over_the_mean_request() -> None:
     assert concurrency(SEEN) == 96.0
     assert concurrency(Observation(1, 300.0)) is None
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:  # it imports the simulator and with it numba, which a search 
     from trimtab.search.screen import Screen
 
 MODEL: Final = "Model"
+#: worth of a guess against the best one, from which they are taken to be equal
+_EQUAL: Final = 0.75
 _TRIED: Final = "every configuration in the search space that may be tried was tried"
 
 
@@ -115,6 +117,8 @@ class Study:
             context=context,
         )  # fmt: skip
         best = next((p for p in found if p.near and p.net > 0), found[0])
+        # among near equals the reason that a person can check decides
+        best = next((p for p in found if p.configuration in guesses and p.net > _EQUAL * best.net > 0), best)
         if stakes is not None and best.net <= 0:
             self.stopped = f"nothing to gain: of {len(found)} configurations the best is {best}; " + stakes.compare(
                 best.worth, best.cost
