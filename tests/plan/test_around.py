@@ -22,7 +22,7 @@ FULL = Around(budgets=(DisruptionBudget("pdb", 0, True),))
 
 def block(around: Around | None = None, kind: TrialKind = TrialKind.TUNE, **more: Any) -> Block | None:
     fleet, recent = replace(FLEET, **more.pop("fleet", {})), more.pop("recent", ())
-    return first_block(Ground(spec(**more), fleet, (), recent, NOW, False, kind, around or Around()))
+    return first_block(Ground(spec(**more), fleet, (), recent, NOW, kind=kind, around=around or Around()))
 
 
 def cause(name: str, confidence: float = 0.9, tunable: bool = False, **evidence: float) -> Finding:
@@ -86,7 +86,7 @@ def test_clients_that_leave_slow_answers_may_be_helped_by_settings() -> None:
     slots = Finding("SlotBound", Severity.WARNING, 0.9, "", "", role=Role.CONSEQUENCE)
     assert block(fleet={"findings": (slow,)}) is None and block(fleet={"findings": (crawling,)}) is None
     assert block(fleet={"findings": (fast, slots)}) is None
-    found = block(fleet={"findings": (fast, replace(slots, confidence=0.5))})
+    found = block(fleet={"findings": (fast, replace(slots, confidence=0.4))})
     assert found is not None and found.reason == "TuningCannotHelp"
 
 

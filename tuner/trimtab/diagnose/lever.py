@@ -23,6 +23,8 @@ _OUTSIDE: Final = frozenset(
 _PRESSURE: Final = frozenset(
     {"DeathSpiral", "Preemption", "OverReservation", "KvBound", "SlotBound", "PrefillBound", "PrefixCacheOff"}
 )
+#: a suspicion is enough not to give up on settings
+_SUSPECTED: Final = 0.5
 
 
 def no_lever(findings: Sequence[Finding]) -> Finding | None:
@@ -35,6 +37,6 @@ def no_lever(findings: Sequence[Finding]) -> Finding | None:
     if main is None or main.tunable or main.confidence < ALARM_CONFIDENCE or main.name not in _OUTSIDE:
         return None
     if main.name.startswith("Cancellation"):
-        pressed = any(f.name in _PRESSURE and f.confidence >= ALARM_CONFIDENCE for f in findings)
+        pressed = any(f.name in _PRESSURE and f.confidence >= _SUSPECTED for f in findings)
         return None if pressed or answers_slow(main) else main
     return main
