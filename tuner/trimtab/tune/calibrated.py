@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from trimtab.engine.settings import Configuration
 from trimtab.errors import InputError, MetricsError
+from trimtab.observe.observation import Observation
 from trimtab.observe.samples import MetricsSource, PodRef
 
 if TYPE_CHECKING:
@@ -22,12 +23,44 @@ _NEEDED: Final = ("max_num_seqs",)
 _TAKEN: Final = ("max_num_seqs", "max_num_batched_tokens", "max_model_len", "max_num_active_seqs", "watermark")
 #: useful tokens/s this far off on the part that was not fitted: then its ranking is worth nothing either
 MOST_ERROR: Final = 0.15
+#: requests waiting per pod that make a queue, and the share of clients that leave which explains that it does not grow
+_STANDING: Final = 4.0
+_LEAVES: Final = 0.05
+#: finished requests of one pod that are waited for, and for how many seconds at most: fewer restarts are worth some
+#: minutes of looking on
+_WANTED_REQUESTS: Final = 180.0
+_MOST_WAIT_SECONDS: Final = 240.0
+
+
+def closed_loop(observation: Observation | None) -> bool:
+    """Whether a queue stands: it is long, and nobody leaves. Arrivals then follow the engine's speed, and a simulation
+    of the arrivals that were seen would find that no setting serves more."""
+    if observation is None or observation.waiting is None or observation.running is None:
+        return False
+    leave = observation.abort_rate
+    return observation.waiting >= max(_STANDING, observation.running / 2) and (leave is None or leave < _LEAVES)
+
+
+def waits(observation: Observation | None, stable_seconds: float) -> bool:
+    """Whether a calibration should wait for more finished requests. observation: of all pods, lately."""
+    if observation is None or not observation.finished or stable_seconds >= _MOST_WAIT_SECONDS:
+        return False
+    per_second = observation.finished / observation.window_seconds / max(1, observation.pods)
+    wanted = _WANTED_REQUESTS / per_second
+    return stable_seconds < wanted <= _MOST_WAIT_SECONDS
 
 
 def baseline_profile(
-    source: MetricsSource, pods: Sequence[PodRef], configuration: Configuration, since: float, now: float
+    source: MetricsSource,
+    pods: Sequence[PodRef],
+    configuration: Configuration,
+    observation: Observation | None,
+    since: float,
+    now: float,
 ) -> tuple[Profile | None, str]:
-    """Of the first pod whose metrics suffice, and one line for people: what came of it."""
+    """Of the first pod whose metrics suffice, and one line for people: what came of it. observation: of all pods."""
+    if closed_loop(observation):
+        return None, "not simulated: requests wait but no more come than are served, so clients wait for answers"
     missing = [name for name in _NEEDED if configuration.integer(name) is None]
     if missing:
         return None, f"not simulated: {missing[0]} is not on the command line"

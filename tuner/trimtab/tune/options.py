@@ -72,9 +72,9 @@ def build_spec(options: TuneOptions, base: Mapping[str, Any] = LOCAL, replicas: 
     rollout.setdefault("maxSurge", 0)  # one more process may not fit into the memory
     if replicas == 1:
         rollout |= {"strategy": "Switchback", "allowDowntime": True}
-    if options.measure is not None:
-        longest = rollout.get("maxMeasurementSeconds", 0)
-        rollout["maxMeasurementSeconds"] = max(longest, options.measure)
+    for said, most in ((options.measure, "maxMeasurementSeconds"), (options.warmup, "maxWarmupSeconds")):
+        if said is not None and rollout.get(most) is not None:
+            rollout[most] = max(rollout[most], said)
     spec = TunerSpec.parse(merged)
     if spec.rollout.max_surge:
         problem = "rollout.maxSurge is 1, which processes cannot do"
