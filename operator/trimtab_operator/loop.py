@@ -22,6 +22,8 @@ Key = tuple[str, str]
 _log = logging.getLogger(__name__)
 #: passes that run at the same time; each is mostly waiting for the API server or Prometheus
 _PARALLEL: Final = 8
+#: of these, threads that urgent passes leave free
+_FOR_IDLE: Final = 2
 _UNEXPECTED_RETRY_SECONDS: Final = 15.0
 _RESYNC_SECONDS: Final = 60.0
 #: a pass that asks for the next one sooner than this has a trial in flight or a policy on its way: it is never put off
@@ -86,10 +88,16 @@ class Loop:
             await asyncio.sleep(0.05)
 
     def _next(self, now: float) -> list[Key]:
-        """What to begin now: as many as there are free threads, urgent ones first, then those due the longest."""
-        ready = [k for k, at in self.due.items() if at <= now and k not in self.running]
-        ready.sort(key=lambda k: (k not in self.urgent, self.due[k]))
-        return ready[: max(0, _PARALLEL - len(self.running))]
+        """What to begin now: urgent ones first, then those due the longest, as many as there are free threads; some
+        threads are kept for those that are not urgent, or many trials would keep a new tuner waiting for ever.
+        """
+        ready = sorted(
+            (k for k, at in self.due.items() if at <= now and k not in self.running), key=self.due.__getitem__
+        )
+        hasty = [k for k in ready if k in self.urgent]
+        hasty = hasty[: max(0, _PARALLEL - _FOR_IDLE - len(self.running & self.urgent))]
+        others = [k for k in ready if k not in self.urgent]
+        return [*hasty, *others][: max(0, _PARALLEL - len(self.running))]
 
     async def _resync(self, pool: ThreadPoolExecutor) -> None:
         while True:
@@ -131,7 +139,7 @@ class Loop:
     def _settle(self, key: Key, delay: float | None) -> None:
         """When the tuner is due again."""
         self.running.discard(key)
-        self.urgent.discard(key)
+        self.urgent.discard(key)  # until this pass says that it is again
         if key in self.poked:
             self.poked.discard(key)
             self.due[key] = self.monotonic()

@@ -318,6 +318,8 @@ class Reconciler:
             return LATE_TICK
         if block is not None and block.hard:
             return BLOCKED_TICK
+        if spec.mode == "Recommend" or spec.suspend:
+            return IDLE_TICK
         return min(IDLE_TICK, max(TRIAL_TICK, spec.rollout.cooldown_seconds / 2))
 
     def _around(self, tuner: Json, target: Target, fleet: FleetView) -> Around:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import threading
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -152,3 +153,42 @@ async def test_an_error_in_one_tuner_stops_no_other(error: Exception) -> None:
     loop.poke("ns", "good")
     await _run_until(loop, lambda: seen.count("good") >= 3 and "bad" in seen)
     assert ("ns", "bad") in loop.due
+
+
+async def test_many_trials_leave_room_for_a_new_tuner_and_idle_looks_are_spread() -> None:
+    seen: list[str] = []
+
+    def reconcile(_namespace: str, name: str) -> float | None:
+        seen.append(name)
+        return 0.0 if name.startswith("trial") else 10.0
+
+    loop = _loop(reconcile)
+    for i in range(20):
+        loop.poke("ns", f"trial-{i}", urgent=True)
+    loop.poke("ns", "new")
+    await _run_until(loop, lambda: "new" in seen and seen.count("trial-19") >= 2)
+    idle = [loop._settle(("ns", f"idle-{i}"), 10.0) or ("ns", f"idle-{i}") for i in range(500)]
+    assert loop.due[idle[-1]] - loop.monotonic() > 90  # 520 tuners at 5 looks a second
+
+
+async def test_a_stop_waits_for_the_passes_under_way_and_begins_no_other() -> None:
+    began, ended = threading.Event(), threading.Event()
+
+    def reconcile(_namespace: str, _name: str) -> float | None:
+        began.set()
+        ended.wait(5)
+        return 60.0
+
+    loop = _loop(reconcile)
+    loop.poke("ns", "slow")
+    task = asyncio.create_task(loop.run())
+    await asyncio.to_thread(began.wait, 10)
+    stop = asyncio.create_task(loop.drain(10.0))
+    await asyncio.sleep(0.2)
+    assert not stop.done()
+    loop.poke("ns", "late")
+    ended.set()
+    await stop
+    assert not loop.running and ("ns", "late") in loop.due
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
