@@ -45,19 +45,19 @@ def rights(objects: list[Manifest]) -> set[tuple[str, str, str]]:
 READ = {
     ("vllmtuners", "get list watch patch"),
     ("tuningtrials", "get list watch create patch delete"),
-    ("vllmtuners/status", "patch update"),
-    ("tuningtrials/status", "patch update"),
+    ("vllmtuners/status", "update"),
+    ("tuningtrials/status", "update"),
     ("vllmtuners/finalizers", "update"),
-    ("replicasets", "get list watch"),
+    ("replicasets", "list"),
     ("pods/log", "get"),
     ("events", "create"),
     ("namespaces", "get"),
 }
-LOOK = {("deployments", "get list watch"), ("pods", "get list watch")}
+LOOK = {("deployments", "get list"), ("pods", "list")}
 #: trials on Deployments; the middleware's ConfigMaps, and the annotation on pods that brings a policy at once
 APPLY = {
-    ("deployments", "get list watch patch"),
-    ("pods", "get list watch patch"),
+    ("deployments", "get list patch"),
+    ("pods", "list patch"),
     ("configmaps", "get create patch"),
     ("poddisruptionbudgets", "list"),
     ("horizontalpodautoscalers", "list"),

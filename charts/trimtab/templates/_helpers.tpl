@@ -103,25 +103,25 @@ resources:
 {{- define "trimtab.tunerRules" -}}
 - apiGroups: [trimtab.dev]
   resources: [vllmtuners]
-  verbs: [get, list, watch, patch] # patch: finalizer and progress annotation
+  verbs: [get, list, watch, patch] # patch: the finalizer; list also by helm test
 - apiGroups: [trimtab.dev]
   resources: [tuningtrials]
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [trimtab.dev]
   resources: [vllmtuners/status, tuningtrials/status]
-  verbs: [patch, update]
+  verbs: [update]
 - apiGroups: [trimtab.dev]
   resources: [vllmtuners/finalizers]
   verbs: [update] # owner references of trials, where OwnerReferencesPermissionEnforcement is on
 - apiGroups: [apps]
   resources: [deployments]
-  verbs: [get, list, watch{{ if eq .Values.rbac.mode "Apply" }}, patch{{ end }}]
+  verbs: [get, list{{ if eq .Values.rbac.mode "Apply" }}, patch{{ end }}]
 - apiGroups: [apps]
   resources: [replicasets]
-  verbs: [get, list, watch]
+  verbs: [list]
 - apiGroups: [""]
   resources: [pods]
-  verbs: [get, list, watch{{ if eq .Values.rbac.mode "Apply" }}, patch{{ end }}]{{ if eq .Values.rbac.mode "Apply" }} # patch: an annotation, so that a new token policy is there in a second
+  verbs: [list{{ if eq .Values.rbac.mode "Apply" }}, patch{{ end }}]{{ if eq .Values.rbac.mode "Apply" }} # patch: an annotation, so that a new token policy is there in a second
 {{- end }}
 {{- if or (eq .Values.rbac.mode "Apply") .Values.rbac.writeOutput }}
 - apiGroups: [""]
