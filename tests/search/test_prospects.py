@@ -12,6 +12,7 @@ from trimtab.engine.settings import Configuration
 from trimtab.observe.observation import Histogram, Observation
 from trimtab.search.candidate import Outcome, Proposal, levels
 from trimtab.search.context import RATE, SEEN, drift, of_another_target, place, workload_of
+from trimtab.search.fits import capacity
 from trimtab.search.prospects import prospects
 from trimtab.search.space import Space
 from trimtab.search.stakes import Stakes, room_of
@@ -116,6 +117,22 @@ def test_another_start_comes_before_anything_else_but_not_for_ever() -> None:
     assert other is not None and other.configuration == at(32)
     promoted = study.propose(once, at(64), [asked])
     assert promoted is not None and promoted.configuration == at(32)
+
+
+def test_a_step_that_leaves_no_room_for_the_longest_request_is_not_tried() -> None:
+    space = Space({"max_num_batched_tokens": (1024, 16384)}, tune_prefix_caching=False)
+    base = Configuration.of(max_num_batched_tokens=2048)
+    fits = capacity(20_000.0, 16_384.0, base)
+    assert fits is not None and fits.starts(base.with_({"max_num_batched_tokens": 4096}))
+    assert not fits.starts(base.with_({"max_num_batched_tokens": 8192}))
+    history, study = list[Outcome](), Study(None, "s", space)
+    while (found := study.propose(history, base, fits=fits)) is not None:
+        assert int(found.configuration["max_num_batched_tokens"]) <= 5664
+        history.append(Outcome(f"t{len(history)}", found.configuration, 0.0, control=base))
+    assert history and study.stopped.startswith("every configuration")
+    asked = study.propose([], base, [Proposal(base.with_({"max_num_batched_tokens": 8192}), "", asked=True)], fits=fits)
+    assert asked is not None, "a person may know better"
+    assert capacity(None, 16_384.0, base) is None
 
 
 # --- loads ------------------------------------------------------------------------------------------------------------

@@ -7,11 +7,13 @@ from dataclasses import replace
 from simulated_worlds import profile
 from trimtab.engine.settings import Configuration
 from trimtab.judge.verdict import Kind, Verdict
+from trimtab.observe.observation import Observation
 from trimtab.plan.preconditions import FleetView
 from trimtab.plan.record import Phase, TrialRecord
+from trimtab.search.context import workload_of
 from trimtab.tune.argv import configuration_of, template_of
 from trimtab.tune.options import TuneOptions, build_spec
-from trimtab.tune.proposals import Proposals, outcome_of, outcomes, refused_candidates
+from trimtab.tune.proposals import Proposals, fingerprint, outcome_of, outcomes, refused_candidates, stakes_of
 
 TEMPLATE = template_of(["vllm", "serve", "m", "--max-num-seqs", "128"])
 BASE = configuration_of(TEMPLATE)
@@ -86,3 +88,60 @@ def test_with_a_profile_the_search_is_over_where_no_setting_helps() -> None:
     spec = build_spec(TuneOptions(search=["max_num_seqs=32:128"], prefix_caching="keep", slo_ttft=5.0))
     assert Proposals(None, profile("arrivals")).next("k", spec, template, view, []) is None
     assert Proposals(None).next("k", spec, template, view, []) is not None
+
+
+def test_a_verdicts_interval_reaches_the_search_as_its_deviation() -> None:
+    told = ended(Kind.BETTER, "GoodputBetter", score=0.1)
+    assert told.verdict is not None
+    by_interval = replace(told, verdict=replace(told.verdict, gain_low=0.0, gain_high=0.2214))
+    by_judge = replace(told, verdict=replace(told.verdict, numbers={"score_deviation": 0.02}))
+    assert abs((outcome_of(by_interval).deviation or 0) - 0.051) < 0.001
+    assert outcome_of(by_judge).deviation == 0.02
+    assert outcome_of(told).deviation is None
+
+
+def test_the_judges_wish_for_another_start_comes_first() -> None:
+    spec = build_spec(TuneOptions(candidates=["max_num_seqs=16", "max_num_seqs=32"]))
+    once = ended(Kind.INCONCLUSIVE, "AnotherStartNeeded", 24, score=0.05)
+    proposed = Proposals(None).next("k", spec, TEMPLATE, FleetView(exists=True, configuration=BASE), [once])
+    assert proposed is not None and proposed.configuration["max_num_seqs"] == 24
+
+
+def test_earlier_trials_teach_and_only_their_crashes_forbid() -> None:
+    spec = build_spec(TuneOptions(search=["max_num_seqs=16:16"], prefix_caching="keep"))
+    view = FleetView(exists=True, configuration=BASE)
+    was = ended(Kind.BETTER, "GoodputBetter", 16, score=0.3)
+    again = Proposals(None).next("k", spec, TEMPLATE, view, [], earlier=[was])
+    assert again is not None and again.configuration["max_num_seqs"] == 16 and "1 of other loads" in again.origin
+    crashed = ended(Kind.ERROR, "OutOfMemory", 16, infeasible=True)
+    proposals = Proposals(None)
+    assert proposals.next("k", spec, TEMPLATE, view, [], earlier=[crashed]) is None
+    assert proposals.stopped
+
+
+def test_a_calm_target_within_its_slo_is_left_alone_and_told_why() -> None:
+    calm = Observation(2, 300.0, requests=600.0, finished=600.0, running=3.0, waiting=0.0, preemptions=0.0)
+    spec = build_spec(TuneOptions(search=["max_num_seqs=8:512"]))
+    proposals = Proposals(None)
+    view = FleetView(exists=True, configuration=BASE, observation=calm)
+    if calm.attainment(None, None) is not None:
+        assert proposals.next("k", spec, TEMPLATE, view, []) is None
+        assert proposals.stopped.startswith("nothing to gain")
+
+
+def test_how_long_a_start_takes_is_learned_from_the_trials() -> None:
+    spec = build_spec(TuneOptions(warmup=30))
+    view = FleetView(exists=True, replicas=3, configuration=BASE)
+    slow = replace(ended(Kind.WORSE, "GoodputWorse", score=-0.1), measure_from=630.0)
+    assert stakes_of(spec, view, [slow]).start_seconds == 600.0
+    assert stakes_of(spec, view, []).start_seconds == 180.0 and stakes_of(spec, view, []).replicas == 3
+
+
+def test_like_targets_have_one_fingerprint_whatever_is_searched() -> None:
+    def of(*args: str) -> str:
+        return fingerprint(template_of(["vllm", "serve", "m", *args]), None)
+
+    assert of("--max-num-seqs", "128") == of("--max-num-seqs", "16") == of("--no-enable-prefix-caching")
+    assert of("--max-model-len", "4096") != of("--max-model-len", "8192")
+    assert fingerprint(template_of(["vllm", "serve", "other"]), None) != of()
+    assert workload_of(None) == {}

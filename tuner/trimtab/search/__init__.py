@@ -3,6 +3,7 @@
 space      what may be tried: ranges as a geometric lattice, so that duplicates are seen
 candidate  `Proposal` and `Outcome`, what goes out and what comes back; scores on one scale
 refuse     why a configuration is not tried (again): tried, crashed, or above one that crashed; another start
+fits       whether the KV cache would still hold one request of full length
 priors     informed first guesses from the engine's arithmetic and the findings
 posterior  what the trials say of settings not tried: a Gaussian process over differences
 prospects  which candidate promises most for what its trial costs      stakes   what it costs and may bring

@@ -15,4 +15,5 @@ def positive_part(mean: npt.ArrayLike, deviation: npt.ArrayLike) -> F64:
     safe = np.maximum(deviation, 1e-12)
     z = mean / safe
     density = np.exp(-0.5 * np.minimum(z**2, 1400.0)) / np.sqrt(2 * np.pi)
-    return np.where(deviation > 0, mean * ndtr(z) + safe * density, np.maximum(mean, 0.0))
+    part = np.where(deviation > 0, mean * ndtr(z) + safe * density, np.maximum(mean, 0.0))
+    return np.asarray(part, dtype=np.float64)

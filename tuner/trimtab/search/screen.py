@@ -18,8 +18,8 @@ from typing import Final
 import numpy as np
 
 from trimtab.engine.settings import Configuration
-from trimtab.search.bias import NOISE, PRIOR_ERROR, Bias, Lesson, Place, learn, likeness
-from trimtab.search.candidate import Outcome, levels
+from trimtab.search.bias import PRIOR_ERROR, Bias, Lesson, Place, learn, likeness
+from trimtab.search.candidate import NOISE, Outcome, levels
 from trimtab.search.normal import positive_part
 from trimtab.search.predict import Prediction, Simulated
 from trimtab.search.space import Space

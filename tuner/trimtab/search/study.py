@@ -19,6 +19,7 @@ from trimtab.engine.settings import Configuration
 from trimtab.errors import StorageError
 from trimtab.search.candidate import Outcome, Proposal, levels
 from trimtab.search.context import of_another_target
+from trimtab.search.fits import Capacity
 from trimtab.search.memory import Memory
 from trimtab.search.method import sampler as sampler_of
 from trimtab.search.prospects import prospects
@@ -63,6 +64,7 @@ class Study:
         room: float | None = None,
         context: tuple[float, ...] = (),
         earlier: Sequence[Outcome] = (),
+        fits: Capacity | None = None,
     ) -> Proposal | None:
         """The next configuration, or None when nothing is left that may be tried or is worth it (`stopped` says which).
 
@@ -70,6 +72,7 @@ class Study:
         screen: drops what cannot win and says what promises most; where it knows a candidate, nothing else is asked.
         stakes: what a trial costs; None: gain never ends the search. room: log score that any setting can bring at
         most. context: the load now. earlier: trials of like targets or loads, which teach and forbid nothing.
+        fits: of the KV cache; what would not start for want of it is not tried unless a person asks for it.
         """
         self.stopped = ""
         known = self._remember(history)
@@ -83,6 +86,7 @@ class Study:
             ):  # fmt: skip
                 return seed
         allowed = [c for c in self._space.all(baseline) if self._allowed(c, known, baseline)]
+        allowed = [c for c in allowed if fits is None or fits.starts(c)]
         if not allowed:
             self.stopped = _TRIED
             return None

@@ -26,6 +26,7 @@ from trimtab.plan.record import NOT_TRIED, Phase, TrialRecord
 from trimtab.plan.spec import TunerSpec
 from trimtab.search.candidate import Outcome, Proposal, explicit
 from trimtab.search.context import place, workload_of
+from trimtab.search.fits import Capacity, capacity
 from trimtab.search.priors import candidates
 from trimtab.search.refuse import MAX_UNCLEAR
 from trimtab.search.space import Space
@@ -112,9 +113,10 @@ class Proposals:
         screen = self._screen(key, spec, profile or self.profile)
         seeds = _seeds(spec, current, fleet, guess=screen is None)
         stakes, room = stakes_of(spec, fleet, trials), _room(spec, fleet)
+        fits = _capacity(template, spec.target_ref.container, fleet)
         for _ in range(_MAX_REFUSED):  # each round either returns or rules one configuration out
             proposal = study.propose(
-                [*history, *refused], current, seeds, screen, stakes=stakes, room=room, context=place(now),
+                [*history, *refused], current, seeds, screen, stakes=stakes, room=room, context=place(now), fits=fits,
                 earlier=[o for o in taught if not o.infeasible],
             )  # fmt: skip
             if study.warning is not None:
@@ -236,6 +238,15 @@ def _room(spec: TunerSpec, fleet: FleetView) -> float | None:
     if fleet.observation is None:
         return None
     return room_of(fleet.observation, slo.ttft_seconds, slo.tpot_seconds, spec.objective.weights.ttft)
+
+
+def _capacity(template: Mapping[str, Any], container: str | None, fleet: FleetView) -> Capacity | None:
+    try:
+        known = parse_template(template, container).in_sight()
+    except (EngineError, InputError):
+        return None
+    kv = fleet.observation.kv_capacity_tokens if fleet.observation is not None else None
+    return capacity(kv, known.integer("max_model_len"), fleet.configuration or Configuration.of())
 
 
 def fingerprint(template: Mapping[str, Any], container: str | None) -> str:
