@@ -268,8 +268,7 @@ class Reconciler:
         question = search_hash(spec)
         around = self._around(tuner, target, fleet)
         records = [record_of(t) for t in trials]
-        asked = [record_of(t) for t in trials if t["metadata"].get("labels", {}).get(SEARCH_LABEL) == question]
-        ours = of_this_load(spec, asked, fleet.observation)
+        ours = of_this_load(spec, labelled(trials, question), fleet.observation)
         ended = self.exhausted.get((tuner["metadata"]["uid"], question), STILL_OPEN)
         ground = Ground(
             spec,
@@ -395,7 +394,7 @@ class Reconciler:
         profile, problem = self.profiles.of(tuner, spec)
         if problem:
             self.recorder.event(tuner, "ProfileUnreadable", problem, warning=True)
-        earlier = [r for r in ground.recent if r.ended and r.kind is TrialKind.TUNE and r not in ground.history]
+        earlier = [r for r in labelled(trials, search_hash(spec)) if r not in ground.history]  # under other loads
         allowed = bounded(spec, least)
         proposal = self.proposals.next(key, allowed, target.template, fleet, ground.history, profile, earlier)
         question = search_hash(spec)

@@ -193,6 +193,21 @@ def test_like_targets_teach_each_other_through_one_folder(tmp_path: Path) -> Non
     assert Study(str(tmp_path / "d.journal"), "d", SPACE).kin() == []
 
 
+def test_what_is_learned_in_a_namespace_stays_there(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'studies.db'}"
+    Study(url, "a/llm", SPACE, target="x").propose([tried(64, 0.3)], BASE)
+    assert len(Study(url, "a/other", SPACE, target="x").kin()) == 1
+    assert Study(url, "b/llm", SPACE, target="x").kin() == []
+
+
+def test_a_stored_trial_of_another_load_does_not_forbid_to_look_again(tmp_path: Path) -> None:
+    space = Space({"max_num_seqs": (64, 64)}, tune_prefix_caching=False)
+    path, then = str(tmp_path / "a.journal"), place(load(4.0))
+    Study(path, "a", space).propose([tried(64, -0.3, context=then)], BASE, context=then)
+    assert Study(path, "a", space).propose([], BASE, context=place(load(4.4))) is None
+    assert Study(path, "a", space).propose([], BASE, context=place(load(9.0))) is not None
+
+
 def test_a_broken_journal_beside_ours_teaches_nothing(tmp_path: Path) -> None:
     (tmp_path / "a.journal").write_bytes(b"garbage\n")
     assert Study(str(tmp_path / "b.journal"), "b", SPACE, target="x").kin() == []

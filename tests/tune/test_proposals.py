@@ -138,10 +138,10 @@ def test_how_long_a_start_takes_is_learned_from_the_trials() -> None:
 
 
 def test_like_targets_have_one_fingerprint_whatever_is_searched() -> None:
-    def of(*args: str) -> str:
-        return fingerprint(template_of(["vllm", "serve", "m", *args]), None)
+    def of(*args: str, model: str = "m", slo: float | None = None) -> str:
+        return fingerprint(template_of(["vllm", "serve", model, *args]), build_spec(TuneOptions(slo_ttft=slo)))
 
     assert of("--max-num-seqs", "128") == of("--max-num-seqs", "16") == of("--no-enable-prefix-caching")
     assert of("--max-model-len", "4096") != of("--max-model-len", "8192")
-    assert fingerprint(template_of(["vllm", "serve", "other"]), None) != of()
+    assert of(model="other") != of() != of(slo=1.0), "a score says something else under another SLO"
     assert workload_of(None) == {}

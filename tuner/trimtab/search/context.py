@@ -63,6 +63,11 @@ def filled(known: tuple[float, ...], now: tuple[float, ...]) -> tuple[float, ...
     return tuple(h if math.isnan(k) or math.isnan(n) else k for k, h, n in zip(known, here, now, strict=True))
 
 
+def apart(first: tuple[float, ...], second: tuple[float, ...]) -> float:
+    """Octaves between two places, in the direction in which they differ most; the unknown counts as equal."""
+    return max((abs(a - b) for a, b in zip(first, second, strict=False) if not math.isnan(a - b)), default=0.0)
+
+
 def drift(then: Workload, now: Workload, percent: float) -> str:
     """What has changed by more than `percent` (beyond doubt) and how, in words; "" when nothing has.
 

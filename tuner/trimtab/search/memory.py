@@ -81,7 +81,8 @@ class Memory:
         backend = _backend(place)
         out = []
         for study in backend.get_all_studies():
-            if study.study_name != self._name and study.user_attrs.get(_TARGET) == self._target:
+            ours = study.study_name == self._name or _room(study.study_name) != _room(self._name)
+            if not ours and study.user_attrs.get(_TARGET) == self._target:
                 found = (_outcome(t) for t in backend.get_all_trials(study._study_id, deepcopy=False))
                 out += [replace(o, name=f"{study.study_name}/{o.name}") for o in found if o is not None]
         return out
@@ -114,6 +115,11 @@ class Memory:
         """The URL is not repeated: it may hold a password."""
         self._study = None
         return StorageError(f"The study {self._name!r} could not be {what}: {type(error).__name__}.")
+
+
+def _room(name: str) -> str:
+    """The namespace of a study's name: what is learned in one stays there."""
+    return name.rpartition("/")[0]
 
 
 def _backend(storage: str) -> BaseStorage:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from trimtab.engine.settings import Configuration
 from trimtab.errors import StorageError
 from trimtab.search.candidate import Outcome, Proposal, levels
-from trimtab.search.context import of_another_target
+from trimtab.search.context import apart, of_another_target
 from trimtab.search.fits import Capacity
 from trimtab.search.memory import Memory
 from trimtab.search.method import sampler as sampler_of
@@ -32,6 +32,8 @@ if TYPE_CHECKING:  # it imports the simulator and with it numba, which a search 
     from trimtab.search.screen import Screen
 
 MODEL: Final = "Model"
+#: octaves of load from which a stored trial is none of this search: the default of spec.search.driftPercent
+_OTHER_LOAD: Final = 0.585
 #: worth of a guess against the best one, from which they are taken to be equal
 _EQUAL: Final = 0.75
 _TRIED: Final = "every configuration in the search space that may be tried was tried"
@@ -75,7 +77,7 @@ class Study:
         fits: of the KV cache; what would not start for want of it is not tried unless a person asks for it.
         """
         self.stopped = ""
-        known = self._remember(history)
+        known = self._remember(history, {o.name for o in earlier}, context)
         waiting = another_start(known, baseline, self._space)
         if waiting is not None:
             return Proposal(waiting, "another start of the same configuration, as its last trial asked", asked=True)
@@ -139,8 +141,11 @@ class Study:
         cell = self._space.cell(configuration)
         return any(o.measured and self._space.cell(o.configuration) == cell for o in known)
 
-    def _remember(self, history: Sequence[Outcome]) -> list[Outcome]:
-        """Older outcomes from the storage, then the history. The only place where a lost storage is noticed."""
+    def _remember(self, history: Sequence[Outcome], earlier: set[str], context: tuple[float, ...]) -> list[Outcome]:
+        """Older outcomes from the storage, then the history. The only place where a lost storage is noticed.
+
+        What was measured under another load is not the history of this search, or it would forbid to look again.
+        """
         self.warning = None
         if self._memory is None:
             return list(history)
@@ -150,8 +155,9 @@ class Study:
         except StorageError as error:
             self.warning = error
             return list(history)
-        names = {o.name for o in history}
-        return [*(o for o in older if o.name not in names), *history]
+        names = {o.name for o in history} | earlier
+        ours = (o for o in older if o.infeasible or apart(o.context, context) <= _OTHER_LOAD)
+        return [*(o for o in ours if o.name not in names), *history]
 
     def _points(self, known: Sequence[Outcome], baseline: Configuration) -> list[Point]:
         """What a sampler learns from: measured configurations on one scale, crashes, and the baseline, which costs

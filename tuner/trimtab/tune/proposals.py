@@ -104,7 +104,7 @@ class Proposals:
         """
         current, self.stopped = fleet.configuration or Configuration.of(), ""
         search, now = spec.search, workload_of(fleet.observation)
-        target = fingerprint(template, spec.target_ref.container)
+        target = fingerprint(template, spec)
         study = Study(self._storage(key, spec), key, space_of(spec), search.seed, search.sampler, target)
         history = outcomes(trials)
         taught = [*outcomes(earlier), *study.kin()]
@@ -249,11 +249,11 @@ def _capacity(template: Mapping[str, Any], container: str | None, fleet: FleetVi
     return capacity(kv, known.integer("max_model_len"), fleet.configuration or Configuration.of())
 
 
-def fingerprint(template: Mapping[str, Any], container: str | None) -> str:
+def fingerprint(template: Mapping[str, Any], spec: TunerSpec) -> str:
     """Equal for targets that serve the same model on the same hardware with the same arguments but for what is
-    searched; "" where the command line cannot be read."""
+    searched, and whose scores mean the same; "" where the command line cannot be read."""
     try:
-        command = parse_template(template, container)
+        command = parse_template(template, spec.target_ref.container)
     except (EngineError, InputError):
         return ""
     pod = template.get("spec", template)
@@ -261,6 +261,7 @@ def fingerprint(template: Mapping[str, Any], container: str | None) -> str:
     alike = [
         command.model, kept, pod.get("nodeSelector"),
         [(c.get("image"), (c.get("resources") or {}).get("limits")) for c in pod.get("containers", ())],
+        spec.objective.slo.model_dump(), spec.objective.weights.model_dump(),
     ]  # fmt: skip
     return hashlib.sha256(json.dumps(alike, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
