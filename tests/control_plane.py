@@ -247,8 +247,9 @@ class StandInKubelet:
 
     def __init__(self, plane: ControlPlane, refuses: Callable[[Json], bool] = lambda _: False) -> None:
         self.plane, self.refuses = plane, refuses
-        #: (namespace, name) -> pod as last seen
+        #: (namespace, name) -> pod as last seen; `ever` has those that are gone, too
         self.pods: dict[tuple[str, str], Json] = {}
+        self.ever: dict[tuple[str, str], Json] = {}
         self._done, self._number, self._pool = threading.Event(), 0, plane.pool()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -289,7 +290,7 @@ class StandInKubelet:
             return
         if event["type"] not in ("ADDED", "MODIFIED"):
             raise ValueError(str(event)[:200])
-        self.pods[key] = pod
+        self.pods[key] = self.ever[key] = pod
         if (pod.get("status") or {}).get("podIP") or meta.get("deletionTimestamp") or self.refuses(pod):
             return
         self._number += 1

@@ -6,6 +6,7 @@ go wrong is in `Trouble`.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import re
@@ -83,9 +84,14 @@ class StandInPrometheus:
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
-                self.wfile.write(body)
+                with contextlib.suppress(ConnectionError):  # whoever asked was killed
+                    self.wfile.write(body)
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        class Server(ThreadingHTTPServer):
+            def handle_error(self, *_: object) -> None:
+                """A client that was killed is no news."""
+
+        self._server = Server(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
 
@@ -128,7 +134,7 @@ class StandInPrometheus:
         started = [work(t, speed, trouble.resets_every_seconds) for t in times]
 
         def made(name: str, labels: dict[str, str], values: Sequence[float]) -> Any:
-            shown = ["NaN" if trouble.nan else f"{v:.6g}" for v in values]
+            shown = ["NaN" if trouble.nan else f"{v:.12g}" for v in values]
             stamped = [[t + trouble.skew_seconds, v] for t, v in zip(times, shown, strict=True)]
             return {"metric": {"__name__": name, **labels, "model_name": "m", **target}, "values": stamped}
 

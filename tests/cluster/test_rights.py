@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import copy
-import json
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from trimtab_operator.cluster import Cluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 ROOT = Path(__file__).resolve().parents[2]
-USER = "system:serviceaccount:{0}:op-trimtab"
 Json = dict[str, Any]
 
 
@@ -31,9 +29,9 @@ def plane() -> Iterator[ControlPlane]:
 
 
 class Account:
-    """The operator's service account with the chart's roles; `without` takes one verb of one resource away."""
+    """The operator's service account with the chart's roles; `put` takes one verb of one resource away."""
 
-    def __init__(self, plane: ControlPlane, connect: Callable[[], Cluster]) -> None:
+    def __init__(self, plane: ControlPlane) -> None:
         self.plane, self.namespace = plane, plane.namespace("rights")
         command = [
             binary("helm"), "template", "op", str(ROOT / "charts" / "trimtab"), "--namespace", self.namespace,
@@ -43,7 +41,10 @@ class Account:
         self.roles = [o for o in yaml.safe_load_all(text) if o and o["kind"].endswith(("Role", "RoleBinding"))]
         for role in self.roles:
             self._put(role)
-        self.cluster = connect()
+        self.cluster = Cluster.connect()
+        api: Any = self.cluster._api  # the client knows no impersonation of its own
+        api.set_default_header("Impersonate-User", f"system:serviceaccount:{self.namespace}:op-trimtab")
+        api.set_default_header("Impersonate-Group", "system:authenticated")
 
     def _put(self, role: Json) -> None:
         kind, meta = role["kind"], role["metadata"]
@@ -58,6 +59,7 @@ class Account:
                 continue
             changed = copy.deepcopy(role)
             own = role["metadata"]["name"].endswith("-lease")
+            changed["rules"] = [{**rule, "resources": [r]} for rule in changed["rules"] for r in rule["resources"]]
             for rule in changed["rules"]:
                 if right is not None and right.resource in rule["resources"] and own == (right.when == "own"):
                     rule["verbs"] = [v for v in rule["verbs"] if v != right.verb] or ["none"]
@@ -77,25 +79,10 @@ class Account:
 
 
 def test_each_right_is_needed_by_its_call_and_by_no_other(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
-    def connect() -> Cluster:
-        name = plane.kubeconfig_for("account", plane.url, plane.folder / "pki" / "apiserver.crt", "")
-        text = json.loads(name.read_text())
-        text["users"][0]["user"]["as"] = USER.format(plane_namespace[0])
-        name.write_text(json.dumps(text))
-        monkeypatch.setenv("KUBECONFIG", str(name))
-        return Cluster.connect()
-
-    plane_namespace: list[str] = []
-
-    class Named(Account):
-        def _put(self, role: Json) -> None:
-            plane_namespace[:] = [self.namespace]
-            super()._put(role)
-
-    account = Named(plane, connect)
+    monkeypatch.setenv("KUBECONFIG", str(plane.kubeconfig))
+    account = Account(plane)
     used = [r for r in RIGHTS if r.by and r.resource != "verticalpodautoscalers"]  # no such kind is served here
-    until(lambda: not any(account.refused(r) for r in used if r.when == "own"), 20, "the rights are in force")
-    assert [f"{r.verb} {r.resource}" for r in used if account.refused(r)] == []
+    until(lambda: not any(account.refused(r) for r in used), 20, "the rights are in force")
     for right in used:
         # the policy's ConfigMaps and the kill switch lie in one namespace here: one of the two roles is enough
         if right.resource == "configmaps" and right.verb == "get":
@@ -104,4 +91,4 @@ def test_each_right_is_needed_by_its_call_and_by_no_other(plane: ControlPlane, m
         until(lambda r=right: account.refused(r), 10, f"{right.verb} {right.resource} is refused")
         others = [f"{r.verb} {r.resource}" for r in used if r is not right and account.refused(r)]
         assert others == [], f"without {right.verb} {right.resource}"
-    account.put(None)
+    assert len(used) >= 28
