@@ -2,62 +2,68 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any, Final
 
-import typer
+import click
 
+from trimtab import __version__
 from trimtab.errors import InputError, TrimtabError
 from trimtab_operator.plugin import actions, show
 from trimtab_operator.plugin.kubectl import Access, Kubectl
 from trimtab_operator.plugin.objects import Json, Tuner, table, text, trial, tuners
 from trimtab_operator.plugin.terminal import Line, colourful, line, shown
 
-app = typer.Typer(
-    name="kubectl trimtab", no_args_is_help=True, add_completion=False, rich_markup_mode=None,
-    pretty_exceptions_enable=False, help="See and steer Trimtab's tuners. Uses kubectl's context and rights.",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)  # fmt: skip
-
-
-class Output(StrEnum):
-    TEXT = "text"
-    JSON = "json"
-    YAML = "yaml"
-
-
-NameArgument = Annotated[str, typer.Argument(metavar="TUNER", help="A VLLMTuner, or one of its TuningTrials.")]
-MaybeName = Annotated[
-    str | None, typer.Argument(metavar="TUNER", help="A VLLMTuner; all of them without.", show_default=False)
-]
-NamespaceOption = Annotated[str | None, typer.Option("--namespace", "-n", help="Default: the context's own.")]
-EverywhereOption = Annotated[bool, typer.Option("--all-namespaces", "-A", help="All namespaces.")]
-ContextOption = Annotated[str | None, typer.Option("--context", help="Of the kubeconfig.")]
-ConfigOption = Annotated[str | None, typer.Option("--kubeconfig", help="Path of the kubeconfig.")]
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="text for people, json or yaml for programs.")]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-WaitOption = Annotated[bool, typer.Option(help="Wait until it is done.")]
-TimeoutOption = Annotated[float, typer.Option(help="Seconds to wait at most.")]
+TEXT, JSON, YAML = "text", "json", "yaml"
 
 #: made here so that tests can put a recorded cluster in its place
 connect: Callable[[Access], Kubectl] = Kubectl
 
+_NAME: Final = click.argument("name", metavar="TUNER")
+_MAYBE: Final = click.argument("name", metavar="[TUNER]", required=False)
+_EVERYWHERE: Final = click.option("-A", "--all-namespaces", is_flag=True, help="All namespaces.")
+_OUTPUT: Final = click.option(
+    "-o",
+    "--output",
+    type=click.Choice([TEXT, JSON, YAML]),
+    default=TEXT,
+    help="text is for people.",
+)
 
-def _api(namespace: str | None, context: str | None, kubeconfig: str | None, everywhere: bool = False) -> Kubectl:
-    return connect(Access(namespace, context, kubeconfig, everywhere))
+
+def _cluster(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives the verb its `api`, from the options that every verb has, as kubectl's own."""
+
+    @functools.wraps(command)
+    def called(namespace: str | None, context: str | None, kubeconfig: str | None, **given: Any) -> None:
+        everywhere = bool(given.pop("all_namespaces", False))
+        command(connect(Access(namespace, context, kubeconfig, everywhere)), **given)
+
+    for option in (
+        click.option("--kubeconfig", metavar="PATH", help="Path of the kubeconfig."),
+        click.option("--context", metavar="NAME", help="Of the kubeconfig."),
+        click.option("-n", "--namespace", metavar="NAME", help="Default: the context's own."),
+    ):
+        called = option(called)
+    return called
 
 
-def _print(data: Any, lines: Callable[[], Sequence[Line]], output: Output) -> None:
-    if output is Output.TEXT:
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, message="%(version)s")
+def app() -> None:
+    """See and steer Trimtab's tuners, with kubectl's context and your own rights."""
+
+
+def _print(data: Any, lines: Callable[[], Sequence[Line]], output: str) -> None:
+    if output == TEXT:
         print(shown(lines(), colour=colourful()))
-    elif output is Output.JSON:
+    elif output == JSON:
         print(json.dumps(data, indent=1))
     else:
         import yaml
@@ -74,6 +80,8 @@ def look(api: Kubectl, name: str | None) -> list[Tuner]:
     """Tuners with trials; for one, also its Deployment and pods, asked at the same time."""
     if name is None:
         return tuners(api.get(actions.KINDS))
+    from concurrent.futures import ThreadPoolExecutor  # loads logging, which --help can do without
+
     with ThreadPoolExecutor(2) as pool:
         around = pool.submit(_around, api)
         objects = api.get(actions.KINDS)
@@ -94,12 +102,13 @@ def _around(api: Kubectl) -> tuple[list[Json], str]:
 
 
 @app.command()
-def status(
-    name: MaybeName = None, namespace: NamespaceOption = None, all_namespaces: EverywhereOption = False,
-    output: OutputOption = Output.TEXT, context: ContextOption = None, kubeconfig: ConfigOption = None,
-) -> None:  # fmt: skip
+@_MAYBE
+@_EVERYWHERE
+@_OUTPUT
+@_cluster
+def status(api: Kubectl, name: str | None, output: str) -> None:
     """All tuners in a list; or one as a tree: target, pods, canary, trial, budget, why it waits, what to do next."""
-    found = look(_api(namespace, context, kubeconfig, all_namespaces), name)
+    found = look(api, name)
     data = [t.to_json() for t in found]
     _print(data if name is None else data[0], lambda: _status(found, name), output)
 
@@ -112,25 +121,24 @@ def _status(found: Sequence[Tuner], name: str | None) -> list[Line]:
 
 
 @app.command()
-def watch(
-    name: MaybeName = None, namespace: NamespaceOption = None, all_namespaces: EverywhereOption = False,
-    context: ContextOption = None, kubeconfig: ConfigOption = None,
-    every: Annotated[float, typer.Option(min=0.5, help="Seconds between two looks.")] = 2.0,
-) -> None:  # fmt: skip
+@_MAYBE
+@_EVERYWHERE
+@click.option("--every", type=click.FloatRange(min=0.5), default=2.0, help="Seconds between two looks.")
+@_cluster
+def watch(api: Kubectl, name: str | None, every: float) -> None:
     """Status, live until Ctrl-C. Without a terminal: one line whenever something changes."""
     from trimtab_operator.plugin.live import follow
 
-    api = _api(namespace, context, kubeconfig, all_namespaces)
     follow(lambda: look(api, name), lambda found: _status(found, name), every)
 
 
 @app.command()
-def diff(
-    name: NameArgument, namespace: NamespaceOption = None, output: OutputOption = Output.TEXT,
-    context: ContextOption = None, kubeconfig: ConfigOption = None,
-) -> None:  # fmt: skip
+@_NAME
+@_OUTPUT
+@_cluster
+def diff(api: Kubectl, name: str, output: str) -> None:
     """Each setting: as found, now, recommended, on trial; and the patch that applies what is recommended."""
-    tuner, trials = actions.find(_api(namespace, context, kubeconfig), name)
+    tuner, trials = actions.find(api, name)
     found = show.diff(tuner, trials)
     advice = table(table(tuner.get("status")).get("recommendation"))
     data = {"settings": found, "patch": str(advice.get("patch") or ""), "message": str(advice.get("message") or "")}
@@ -145,22 +153,21 @@ def diff(
 
 
 @app.command()
-def explain(
-    name: NameArgument, namespace: NamespaceOption = None, context: ContextOption = None,
-    kubeconfig: ConfigOption = None,
-) -> None:  # fmt: skip
+@_NAME
+@_cluster
+def explain(api: Kubectl, name: str) -> None:
     """Findings in full: what was seen, what to do, what to leave alone; and every condition."""
-    tuner, _ = actions.find(_api(namespace, context, kubeconfig), name)
+    tuner, _ = actions.find(api, name)
     print(shown(show.explain(tuner), colour=colourful()))
 
 
 @app.command()
-def history(
-    name: NameArgument, namespace: NamespaceOption = None, output: OutputOption = Output.TEXT,
-    context: ContextOption = None, kubeconfig: ConfigOption = None,
-) -> None:  # fmt: skip
+@_NAME
+@_OUTPUT
+@_cluster
+def history(api: Kubectl, name: str, output: str) -> None:
     """Every trial with verdict and interval; with a trial's name, its phases."""
-    tuner, trials = actions.find(_api(namespace, context, kubeconfig), name)
+    tuner, trials = actions.find(api, name)
     one = next((o for o in trials if table(o.get("metadata")).get("name") == name), None)
     (found,) = tuners([tuner, *trials])
     if one is None:
@@ -172,59 +179,56 @@ def history(
 
 
 @app.command()
-def approve(
-    name: NameArgument, namespace: NamespaceOption = None, context: ContextOption = None,
-    kubeconfig: ConfigOption = None,
-) -> None:  # fmt: skip
+@_NAME
+@_cluster
+def approve(api: Kubectl, name: str) -> None:
     """Let the trial that waits begin (mode Approve)."""
     from trimtab_operator.wishes import APPROVE_ANNOTATION
 
-    told = actions.decide(_api(namespace, context, kubeconfig), name, APPROVE_ANNOTATION)
+    told = actions.decide(api, name, APPROVE_ANNOTATION)
     print(f"Approved {told}. It starts with one canary; follow it: kubectl trimtab watch {name}")
 
 
 @app.command()
-def reject(
-    name: NameArgument, namespace: NamespaceOption = None, context: ContextOption = None,
-    kubeconfig: ConfigOption = None,
-) -> None:  # fmt: skip
+@_NAME
+@_cluster
+def reject(api: Kubectl, name: str) -> None:
     """Refuse the trial that waits; its configuration is not proposed again."""
     from trimtab_operator.wishes import REJECT_ANNOTATION
 
-    print(f"Rejected {actions.decide(_api(namespace, context, kubeconfig), name, REJECT_ANNOTATION)}.")
+    print(f"Rejected {actions.decide(api, name, REJECT_ANNOTATION)}.")
 
 
 @app.command()
-def pause(
-    name: NameArgument, namespace: NamespaceOption = None, context: ContextOption = None,
-    kubeconfig: ConfigOption = None,
-) -> None:  # fmt: skip
+@_NAME
+@_cluster
+def pause(api: Kubectl, name: str) -> None:
     """Stop the tuner (spec.suspend). A trial in flight is rolled back at once."""
-    changed, active = actions.suspend(_api(namespace, context, kubeconfig), name, True)
+    changed, active = actions.suspend(api, name, True)
     rolled = f" {active.name} is rolled back." if active is not None else ""
     print(f"Paused {name}.{rolled}" if changed else f"{name} was paused already.")
 
 
 @app.command()
-def resume(
-    name: NameArgument, namespace: NamespaceOption = None, context: ContextOption = None,
-    kubeconfig: ConfigOption = None,
-) -> None:  # fmt: skip
+@_NAME
+@_cluster
+def resume(api: Kubectl, name: str) -> None:
     """Let a paused tuner go on."""
-    changed, _ = actions.suspend(_api(namespace, context, kubeconfig), name, False)
+    changed, _ = actions.suspend(api, name, False)
     print(f"{name} goes on." if changed else f"{name} was not paused.")
 
 
 @app.command()
-def rollback(
-    name: NameArgument, yes: YesOption = False, wait: WaitOption = True, timeout: TimeoutOption = 600.0,
-    namespace: NamespaceOption = None, context: ContextOption = None, kubeconfig: ConfigOption = None,
-) -> None:  # fmt: skip
+@_NAME
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("--wait/--no-wait", default=True, help="Wait until a trial in flight has ended.")
+@click.option("--timeout", type=click.FloatRange(min=0), default=600.0, help="Seconds to wait at most.")
+@_cluster
+def rollback(api: Kubectl, name: str, yes: bool, wait: bool, timeout: float) -> None:
     """End the trial in flight; or, where none is, restore the target to before the last trial that was kept.
 
     The tuner is paused by it: else it would try again.
     """
-    api = _api(namespace, context, kubeconfig)
     tuner, trials = actions.find(api, name)
     own = str(table(tuner.get("metadata")).get("name"))
     active = next((trial(o) for o in trials if not trial(o).ended), None)
@@ -238,10 +242,7 @@ def rollback(
         kept = actions.last_kept(trials)
         told = ", ".join(actions.changes(kept))
         target = str(table(table(tuner.get("spec")).get("targetRef")).get("name"))
-        _ask(
-            yes,
-            f"Restart every pod of {target} as before {trial(kept).name} ({told}), and pause {own}?",
-        )
+        _ask(yes, f"Restart every pod of {target} as before {trial(kept).name} ({told}), and pause {own}?")
         actions.suspend(api, own, True)
         (deployment,) = api.get("deployments.apps", target)
         actions.restore(api, kept, deployment)
@@ -254,39 +255,38 @@ def _ask(yes: bool, question: str) -> None:
         return
     if not sys.stdin.isatty():
         raise InputError("--yes", "is needed where nobody can be asked", "Add --yes.")
-    if not typer.confirm(question):
-        raise typer.Exit(1)
+    if not click.confirm(question):
+        raise SystemExit(1)
 
 
 @app.command()
-def report(
-    name: NameArgument,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The page.")] = Path("trimtab-report.html"),
-    gpus: Annotated[float | None, typer.Option(min=0, help="GPUs of one pod; default: its limits.")] = None,
-    gpu_price: Annotated[float | None, typer.Option(min=0, help="Price of one GPU-hour, for money.")] = None,
-    namespace: NamespaceOption = None, context: ContextOption = None, kubeconfig: ConfigOption = None,
-) -> None:  # fmt: skip
+@_NAME
+@click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("trimtab-report.html"), help="The page.")
+@click.option("--gpus", type=click.FloatRange(min=0), help="GPUs of one pod; default: its limits.")
+@click.option("--gpu-price", type=click.FloatRange(min=0), help="Price of one GPU-hour, for money.")
+@_cluster
+def report(api: Kubectl, name: str, output: Path, gpus: float | None, gpu_price: float | None) -> None:
     """Write one HTML page: what was wrong, what changed, what it gained, how sure, what it cost."""
     from trimtab.report.html import Price, render, save
     from trimtab.report.read import read
 
-    tuner, trials = actions.find(_api(namespace, context, kubeconfig), name)
+    tuner, trials = actions.find(api, name)
     save(render(read({"kind": "List", "items": [tuner, *trials]}), Price(gpus, gpu_price)), output)
     print(f"Wrote {output}")
 
 
 @app.command()
-def doctor(
-    name: MaybeName = None, namespace: NamespaceOption = None, all_namespaces: EverywhereOption = False,
-    output: OutputOption = Output.TEXT, context: ContextOption = None, kubeconfig: ConfigOption = None,
-) -> None:  # fmt: skip
+@_MAYBE
+@_EVERYWHERE
+@_OUTPUT
+@_cluster
+def doctor(api: Kubectl, name: str | None, output: str) -> None:
     """Check what must be right: versions, CRDs, the operator, rights, metrics, how the target's pods start and end.
 
     Exit code 1 where something is wrong.
     """
     from trimtab_operator.plugin import doctor as checks
 
-    api = _api(namespace, context, kubeconfig, all_namespaces)
     try:
         seen = [actions.find(api, name)[0]] if name is not None else api.get(actions.TUNERS)
     except TrimtabError:
@@ -296,16 +296,7 @@ def doctor(
     found = checks.examine(api, seen)
     _print([c.to_json() for c in found], lambda: checks.lines(found), output)
     if any(c.state is checks.State.FAIL for c in found):
-        raise typer.Exit(1)
-
-
-@app.callback(invoke_without_command=True)
-def _top(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
-    if version:
-        from trimtab import __version__
-
-        print(__version__)
-        raise typer.Exit()
+        raise SystemExit(1)
 
 
 def main() -> None:

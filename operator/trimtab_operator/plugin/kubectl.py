@@ -23,6 +23,8 @@ _GRACE_SECONDS: Final = 5.0
 #: Kubernetes' own rule for names (RFC 1123 subdomain): none begins with a dash, so none becomes an option
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _MOST_WORDS: Final = 600
+#: a line of klog, such as "E1130 16:03:49.101227   23125 memcache.go:265] ..."
+_KLOG: Final = re.compile(r"[EWIF]\d{4} \d\d:\d\d:\d\d\.\d+ ")
 
 #: (arguments, standard input) -> (exit code, standard output, standard error)
 Run = Callable[[Sequence[str], str | None], tuple[int, str, str]]
@@ -134,7 +136,8 @@ def _start(words: Sequence[str], given: str | None) -> tuple[int, str, str]:
 
 def _failure(code: int, err: str, what: str) -> TrimtabError:
     """By the words of kubectl, which prints the server's reason in brackets."""
-    said = plain(err, _MOST_WORDS) or f"ended with {code}"
+    told = [row for row in err.splitlines() if not _KLOG.match(row)]  # its own log repeats each try
+    said = plain("\n".join(told) or err, _MOST_WORDS) or f"ended with {code}"
     text = f"{what}: {said}"
     if "(NotFound)" in err:
         return TargetNotFound(text, hint="See what is there: kubectl trimtab status -A")
