@@ -17,8 +17,8 @@ from trimtab_operator.care import labelled
 from trimtab_operator.draft import Draft
 
 Json = dict[str, Any]
-#: a condition's message holds 1,024 characters; a longer command is left to `trimtab lint`
-_LONGEST_COMMAND: Final = 600
+#: a condition's message is cut there; a command that does not fit is left to `trimtab lint`
+_LONGEST: Final = 1024
 #: ends of an earlier attempt that say nothing about the settings
 _OUTSIDE: Final = NOT_TRIED | {"ControlLost", "CanaryLost", "MetricsLost", "MetricsMissing"}
 
@@ -51,7 +51,7 @@ def look(tuner: Json, spec: TunerSpec, template: Json, fleet: FleetView, trials:
     found = problems(template, container, version)
     if not found:
         return Drained()
-    lost = f"a pod that ends would lose requests: {' '.join(found)}"
+    lost = f"a pod that ends would lose requests: {'; '.join(f.partition(': ')[0] for f in found)}."
     try:
         mended = added(template, container, version)
     except (EngineError, InputError) as error:
@@ -66,10 +66,8 @@ def look(tuner: Json, spec: TunerSpec, template: Json, fleet: FleetView, trials:
         if failed is None:
             return Drained(candidate=mended, label=label)
         lost += f" Adding that was tried by trial {failed.name} and rolled back: {failed.message}"
+    lost += " Set spec.rollout.drain: Add (Trimtab adds it) or Ignore, or add it (that one rollout still loses what is "
+    lost += "in flight): "
     line = command(template, mended, container, spec.target_ref.name, tuner["metadata"]["namespace"])
-    if not line or len(line) > _LONGEST_COMMAND:
-        line = "what `trimtab lint` says of the manifest"
-    return Drained(
-        f"{lost} Add it (that one rollout still loses what is in flight): {line}   or set spec.rollout.drain: Add, "
-        "then Trimtab does it, or Ignore."
-    )
+    fits = line and len(lost) + len(line) <= _LONGEST
+    return Drained(lost + (line if fits else "`trimtab lint` says what."))

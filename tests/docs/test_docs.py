@@ -32,7 +32,7 @@ from reading import (
 from trimtab.diagnose.finding import DO_NOT_TUNE
 from trimtab.diagnose.rules import RULES
 from trimtab.plan.preconditions import CHECKS
-from trimtab.plan.record import ENDED, Phase
+from trimtab.plan.record import ENDED, NO_ROOM, Phase
 from trimtab.plan.spec import TunerSpec
 from trimtab.plan.summary import TunerPhase
 from trimtab.plan.trial import PHASES
@@ -159,7 +159,9 @@ def test_breach_reasons_are_the_codes() -> None:
 
 def test_verdict_reasons_are_the_codes() -> None:
     judged = given(JUDGE / "verdict.py", {"Verdict": 1})
-    decided = given(PLAN / "trial.py", {"_verdict": 1, "_cancel": 1})
+    decided = given(PLAN / "trial.py", {"_verdict": 1, "cancel": 1}) | {NO_ROOM}
+    decided |= given(PLAN / "switchback.py", {"Verdict": 1, "cancel": 1}) - {"StartTimedOut"}  # a breach's reason, too
+    decided |= given(PLAN / "drift.py", {})
     assert len(judged) > 8 and len(decided) > 8
     decided |= given(PLAN / "accept.py", {})
     assert set(names(section(REFERENCE, "Verdict reasons"))) == judged | decided
@@ -200,7 +202,8 @@ def test_events_are_the_codes() -> None:
 
 def test_annotations_labels_and_finalizers_are_the_codes() -> None:
     said = set(names(section(REFERENCE, "Annotations, labels, finalizer")))
-    source = "".join(p.read_text() for p in sorted((ROOT / "operator/trimtab_operator").glob("*.py")))
+    files = [*sorted((ROOT / "operator/trimtab_operator").glob("*.py")), PLAN / "around.py"]
+    source = "".join(p.read_text() for p in files)
     assert said == set(re.findall(r'"(trimtab\.dev/(?!v1alpha1|operator|crd-version)[\w-]+)"', source))
 
 
@@ -225,10 +228,10 @@ def test_errors_are_the_codes() -> None:
 
 # --- the state diagram ------------------------------------------------------------------------------------------------
 def _coded() -> set[tuple[str, str]]:
-    """Every transition that plan/trial.py can make. `_outside` is asked first in each phase; what it may do there is
+    """Every transition that plan/trial.py can make. `outside` is asked first in each phase; what it may do there is
     in its own first lines: before approval nothing is to be rolled back, and a rollback is not begun twice."""
     machine, found = Machine.read(), set()
-    outside = {Phase[n] for n in machine.goes_to("_outside")}
+    outside = {Phase[n] for n in machine.goes_to("outside")}
     assert outside == {Phase.CANCELLED, Phase.ROLLING_BACK}
     for phase, function in PHASES.items():
         reached = {Phase[n] for n in machine.goes_to(function.__name__)} | outside

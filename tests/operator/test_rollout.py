@@ -75,7 +75,13 @@ def baseline() -> Baseline:
         {},
         {"minReadySeconds": 5},
         {"strategy": {"type": "Recreate"}},
+        {"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}}},
+        {"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "100%"}}},
+        {"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}},
+        {"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}},
         {"progressDeadlineSeconds": 10},
+        {"progressDeadlineSeconds": 10, "minReadySeconds": 9},
+        {"progressDeadlineSeconds": 1},
     ],
 )
 @pytest.mark.parametrize("way", [Desired.PROMOTE, Desired.RESTORE])
@@ -99,6 +105,27 @@ def test_there_and_back_leaves_only_the_template_changed_or_nothing(spec: Json, 
     assert end["spec"] == wanted
     assert TRIAL_ANNOTATION not in end["metadata"]["annotations"]
     assert next_patch(way, end, [], base, "llm-1") == []
+
+
+@pytest.mark.parametrize("surge", [0, 1])
+@pytest.mark.parametrize("strategy", ["100%", "Recreate"])
+def test_a_switchback_spreads_and_returns_to_the_byte(strategy: str, surge: int) -> None:
+    rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": strategy, "maxUnavailable": 0}}
+    start = deployment(strategy=rolling if strategy != "Recreate" else {"type": "Recreate"}, minReadySeconds=5)
+    base = Baseline.of(start, template(32), surge)
+    spread = apply(start, next_patch(Desired.SPREAD, start, [], base, "llm-1"))
+    assert spread["spec"]["template"] == template(32) and spread["spec"]["strategy"] == narrowed(surge)
+    assert spread["metadata"]["annotations"] == {TRIAL_ANNOTATION: "llm-1"} and "paused" not in spread["spec"]
+    assert next_patch(Desired.SPREAD, spread, [], base, "llm-1") == []
+    back = apply(spread, next_patch(Desired.RESTORE, spread, [], base, "llm-1"))
+    assert back["spec"]["strategy"] == narrowed(surge)  # one pod at a time also on the way back
+    end = apply(back, next_patch(Desired.RESTORE, back, [], base, "llm-1"))
+    assert end["spec"] == start["spec"] and not end["metadata"]["annotations"]
+
+
+def test_a_spread_lifts_no_pause_and_overwrites_no_template(baseline: Baseline) -> None:
+    for state in (deployment(paused=True), deployment(template=template(77))):
+        assert next_patch(Desired.SPREAD, state, [], baseline, "llm-1") == []
 
 
 def test_replicas_are_never_written(baseline: Baseline) -> None:
@@ -204,6 +231,35 @@ def test_a_crash_is_seen_while_the_container_waits_to_start_again_and_not_after_
     assert (health.waiting_reason, health.terminated_reason, health.exit_code) == ("CrashLoopBackOff", "OOMKilled", 137)
     recovered = rollout.pod_health(pod("a", "rs", restartCount=1, lastState=died), "vllm")
     assert recovered.exit_code is None and recovered.restarts == 1
+
+
+@pytest.mark.parametrize(
+    ("state", "restarts", "deaths"),
+    [
+        ({"terminated": {"reason": "Error", "exitCode": 1}}, 0, 1),
+        ({"waiting": {"reason": "CrashLoopBackOff"}}, 0, 1),
+        ({"running": {}}, 1, 1),
+        ({"terminated": {"reason": "Error", "exitCode": 1}}, 1, 2),
+        ({"waiting": {"reason": "CrashLoopBackOff"}}, 1, 2),
+        ({"running": {}}, 2, 2),
+    ],
+)
+def test_one_excused_death_is_not_seen_and_a_second_is(state: Json, restarts: int, deaths: int) -> None:
+    last = {"terminated": {"reason": "Error", "exitCode": 1}}
+    seen = rollout.pod_health(
+        pod("a", "rs", ready=False, restartCount=restarts, state=state, lastState=last), "vllm", 1
+    )
+    assert (seen.restarts == 0 and seen.exit_code is None and seen.waiting_reason is None) == (deaths == 1)
+
+
+def test_pods_of_the_baseline_that_are_ending_are_counted(baseline: Baseline) -> None:
+    gone = pod("old", "rs128")
+    gone["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    new_gone = pod("new-0", "rs32")
+    new_gone["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    sets = [replica_set(32, 1), replica_set(128, 0)]
+    seen = rollout.view(deployment(template=template(32)), sets, [gone, new_gone, pod("new", "rs32")], baseline, "vllm")
+    assert seen.ending == 1 and seen.control == () and [p.name for p in seen.canary] == ["new"]
 
 
 @pytest.mark.parametrize(

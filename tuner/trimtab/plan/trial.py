@@ -366,9 +366,10 @@ def _promote(at: Situation, verdict: Verdict) -> TrialRecord:
 
 def _promoting(at: Situation) -> TrialRecord:
     deadline = at.spec.rollout.progress_deadline_seconds * max(1, at.record.replicas - 1)
+    at = replace(at, record=seen_beside(at.record, at.view))
     for pod in at.view.canary:
         if breach := startup_breach(pod.health, 0.0, deadline):
-            return breached(at, breach)
+            return excused(at.record, at.view, breach) or breached(at, breach)
     if at.in_phase > deadline:
         text = f"the promotion did not finish within {deadline:.0f} s"
         return roll_back(at, _verdict(Kind.ERROR, "PromotionTimedOut", text))
