@@ -51,7 +51,7 @@ from trimtab_operator.neighbours import Neighbours
 from trimtab_operator.output import Output, advice
 from trimtab_operator.profiles import Profiles
 from trimtab_operator.recorder import Recorder
-from trimtab_operator.records import SEARCH_LABEL, TUNER_LABEL, new_trial, record_of, status_of
+from trimtab_operator.records import TUNER_LABEL, new_trial, record_of, status_of
 from trimtab_operator.sources import Sources
 from trimtab_operator.target import Target, read_target
 from trimtab_operator.tuner_status import Middleware, Situation, tuner_status
@@ -271,15 +271,9 @@ class Reconciler:
         ours = of_this_load(spec, labelled(trials, question), fleet.observation)
         ended = self.exhausted.get((tuner["metadata"]["uid"], question), STILL_OPEN)
         ground = Ground(
-            spec,
-            replace(fleet, metrics_problem=observation_problem),
-            ours,
-            records,
-            now,
-            ended.holds(spec, fleet.observation),
-            ended.why,
-            around=around,
-        )
+            spec, replace(fleet, metrics_problem=observation_problem), ours, records, now,
+            ended.holds(spec, fleet.observation), ended.why, around=around,
+        )  # fmt: skip
         cared = self.care.look(tuner, spec, target, trials, fleet)
         if drained.due:  # before any other restart
             mine = labelled(trials, drained.label)
@@ -310,11 +304,14 @@ class Reconciler:
                 self._write_tuner(tuner, spec, [*trials, created], record_of(created), situation)
                 return 0.0
             elif block is None:
-                situation = replace(situation, block=first_block(replace(ground, search_exhausted=True)))
+                ground = replace(ground, search_exhausted=True, search_ended=self.proposals.stopped)
+                situation = replace(situation, block=first_block(ground))
         self._write_tuner(tuner, spec, trials, None, situation)
         self.upkeep.prune(spec, trials, now)
-        if cared.hurry:
-            return LATE_TICK
+        return LATE_TICK if cared.hurry else self._pause(spec, block)
+
+    @staticmethod
+    def _pause(spec: TunerSpec, block: Block | None) -> float:
         if block is not None and block.hard:
             return BLOCKED_TICK
         if spec.mode == "Recommend" or spec.suspend:
