@@ -10,7 +10,7 @@ from builders import NOW, observation, record, spec
 
 from trimtab.diagnose.finding import Finding, Role, Severity
 from trimtab.judge.verdict import Kind, Verdict
-from trimtab.plan.around import Around, Brakes, notes_of, pulled
+from trimtab.plan.around import Around, Brakes, below, bounded, notes_of, pulled
 from trimtab.plan.block import Block
 from trimtab.plan.neighbours import Autoscaler, DisruptionBudget
 from trimtab.plan.preconditions import FleetView, Ground, first_block
@@ -122,3 +122,19 @@ def test_notes_say_what_an_autoscaler_means() -> None:
     assert note.reason == "Autoscaled" and "below 23" in note.message and "now 16" in note.message
     assert "now" not in notes_of([on_running], 64)[0].message
     assert "KEDA" in notes_of([Autoscaler("keda", 1, 4, hidden=True)], None)[0].message
+
+
+def test_an_autoscaler_bounds_the_search_and_the_persons_own_candidates() -> None:
+    """max_num_seqs caps the gauge of running requests: at its target the autoscaler could never add a pod."""
+    candidates = [{"maxNumSeqs": 8}, {"maxNumSeqs": 32}, {"enablePrefixCaching": True}]
+    asked = spec(search={"maxNumSeqs": {"min": 4, "max": 64}, "candidates": candidates})
+    least = Around(scalers=(Autoscaler("hpa", 1, 4, running=22.0),)).least_num_seqs
+    found = bounded(asked, least).search
+    assert found.max_num_seqs is not None and (found.max_num_seqs.min, found.max_num_seqs.max) == (23, 64)
+    assert found.candidates == ({"maxNumSeqs": 32}, {"enablePrefixCaching": True})
+    (problem,) = below(asked, least)
+    assert "candidates[0]" in problem and "below 23" in problem
+    assert bounded(asked, 100).search.max_num_seqs is None  # nothing in the range is allowed
+    assert bounded(asked, None) is asked and below(asked, None) == []
+    keep = spec(search={"maxNumSeqs": None})
+    assert bounded(keep, 23).search.max_num_seqs is None
