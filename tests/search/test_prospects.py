@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -175,6 +176,8 @@ def test_room_is_known_only_where_nothing_waits() -> None:
     ttft = Histogram((0.5, 1.0, INF), (90.0, 100.0, 100.0), 40.0)
     calm = Observation(1, 100.0, running=10.0, waiting=0.0, preemptions=0.0, ttft_seconds=ttft)
     assert room_of(calm, 0.5, None) == pytest.approx(-math.log(0.9), abs=0.01)
+    uncached = room_of(replace(calm, prefix_queries=0.0), 0.5, None)
+    assert uncached == pytest.approx(-math.log(0.9) + 0.15, abs=0.01), "caching may take all of the prefill away"
     assert (
         room_of(Observation(1, 100.0, running=10.0, waiting=5.0, preemptions=0.0, ttft_seconds=ttft), 0.5, None) is None
     )

@@ -67,8 +67,8 @@ def room_of(
 ) -> float | None:
     """Log score that any setting can bring at most, from what is seen now; None where that is not known.
 
-    Where no request waits, what arrives is served: goodput can only grow by the requests that miss the SLO, and the
-    time to the first token can only fall by the time spent in the queue.
+    Where no request waits, what arrives is served: goodput can only grow by the requests that miss the SLO or whose
+    clients leave, and the time to the first token can only fall by the time spent in the queue; by all of it where prefix caching is off.
     """
     running, waiting = observation.running, observation.waiting
     if running is None or waiting is None or waiting > _WAITING * max(1.0, running):
@@ -82,4 +82,7 @@ def room_of(
     share = 0.0
     if queued is not None and first is not None and queued.mean is not None and first.mean:
         share = min(0.99, max(0.0, queued.mean / first.mean))
-    return -math.log(min(1.0, met)) + ttft_weight * min(_LATENCY_LIMIT, -math.log1p(-share))
+    if observation.prefix_caching is False or observation.prefix_queries == 0:
+        share = 1.0 - math.exp(-_LATENCY_LIMIT)
+    stayed = 1.0 - min(0.99, max(0.0, observation.abort_rate or 0.0))
+    return -math.log(min(1.0, met) * stayed) + ttft_weight * min(_LATENCY_LIMIT, -math.log1p(-share))
