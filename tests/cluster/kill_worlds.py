@@ -162,7 +162,7 @@ def tuner(prometheus: str, rollout: Json) -> Json:
     }  # fmt: skip
     spec = {
         "targetRef": {"name": "llm"}, "mode": "Auto", "metrics": {"prometheus": {"url": prometheus}},
-        "objective": {"slo": {"ttftSeconds": 2.0, "tpotSeconds": 0.2}}, "rollout": {**times, **rollout},
+        "objective": {"slo": {"ttftSeconds": 2.0, "tpotSeconds": 0.2}}, "rollout": {"drain": "Ignore", **times, **rollout},
         "search": {"maxNumSeqs": {"min": 4, "max": 128}, "candidates": [{"maxNumSeqs": CANDIDATE}], "maxTrials": 1},
         "guardrails": {"windowSeconds": 20, "maxMetricsGapSeconds": 600},
         "preconditions": {"stableSeconds": 0, "minRequestsPerSecond": 0.2},

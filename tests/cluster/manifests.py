@@ -98,6 +98,7 @@ def tuner(name: str = "llm", target_name: str = "llm", mode: str = "Auto", **sec
         "objective": {"slo": {"ttftSeconds": 2.0, "tpotSeconds": 0.2}},
         "search": {"maxNumSeqs": {"min": 4, "max": 128}, "maxTrials": 6},
         "rollout": {
+            "maxSurge": 0,  # the loads are for the pods of the target
             "warmupSeconds": 8,
             "measurementSeconds": 36,
             "confirmationSeconds": 18,

@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 Json = dict[str, Any]
 ROLLOUT = {
     "strategy": "Switchback",
+    "maxSurge": None,  # found out
     "warmupSeconds": 2,
     "measurementSeconds": 8,  # one window each: no verdict, so it ends on the baseline
     "confirmationSeconds": 0,
