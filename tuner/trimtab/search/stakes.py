@@ -56,11 +56,6 @@ class Stakes:
             f"{self.least_gain:.0%} and more) and costs {cost:.2g}"
         )
 
-    @property
-    def minutes(self) -> float:
-        """Of one trial, for people."""
-        return (self.measure_seconds + self.restarts * self.start_seconds) / 60.0
-
 
 def room_of(
     observation: Observation, ttft_seconds: float | None, tpot_seconds: float | None, ttft_weight: float = 0.1
@@ -68,7 +63,8 @@ def room_of(
     """Log score that any setting can bring at most, from what is seen now; None where that is not known.
 
     Where no request waits, what arrives is served: goodput can only grow by the requests that miss the SLO or whose
-    clients leave, and the time to the first token can only fall by the time spent in the queue; by all of it where prefix caching is off.
+    clients leave, and the time to the first token can only fall by the time spent in the queue, or by all of it where
+    prefix caching is off.
     """
     running, waiting = observation.running, observation.waiting
     if running is None or waiting is None or waiting > _WAITING * max(1.0, running):
