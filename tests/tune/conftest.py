@@ -31,8 +31,8 @@ SHORT: Json = {
     "rollout": {
         "warmupSeconds": 1,
         "baselineSeconds": 3,
-        "measurementSeconds": 10,
-        "maxMeasurementSeconds": 10,
+        "measurementSeconds": 20,
+        "maxMeasurementSeconds": 20,
         "confirmationSeconds": 0,
         "verificationSeconds": 1,
         "progressDeadlineSeconds": 30,

@@ -16,8 +16,9 @@ from trimtab.plan.spec import TunerSpec
 
 #: windows in `measurementSeconds`; more gives the judge more of them, fewer gives each more requests
 WINDOWS: Final = 10
-#: no window shorter than this: three scrapes at the usual demo interval of 2 s
+#: no window shorter than this, or than three scrapes where those are faster
 MIN_WINDOW_SECONDS: Final = 6.0
+_MIN_SCRAPES: Final = 3.0
 #: A/A windows that are worth waiting for, as a share of `measurementSeconds`
 _BASELINE_SHARE: Final = 0.4
 #: a warm-up that does not settle ends after so many times `warmupSeconds`
@@ -28,7 +29,9 @@ _HOUR: Final = 3600.0
 
 
 def window_seconds(spec: TunerSpec) -> float:
-    return max(MIN_WINDOW_SECONDS, spec.rollout.measurement_seconds / WINDOWS)
+    direct = spec.metrics.direct
+    least = MIN_WINDOW_SECONDS if direct is None else min(MIN_WINDOW_SECONDS, _MIN_SCRAPES * direct.interval_seconds)
+    return max(least, spec.rollout.measurement_seconds / WINDOWS)
 
 
 def windows(spec: TunerSpec, start: float, end: float) -> list[tuple[float, float]]:
