@@ -25,7 +25,8 @@ class Api:
         found = self.objects[kind]
         if isinstance(found, Exception):
             raise found
-        return found
+        answer: Json | None = found
+        return answer
 
 
 def reader(api: Any, namespace: str = "ops") -> BrakeReader:
