@@ -159,10 +159,11 @@ def tuner(prometheus: str, rollout: Json) -> Json:
     times = {
         "warmupSeconds": 5, "measurementSeconds": 40, "confirmationSeconds": 20, "maxMeasurementSeconds": 60,
         "verificationSeconds": 10, "progressDeadlineSeconds": 3600, "cooldownSeconds": 0, "maxRestartsPerDay": 500,
+        "drain": "Ignore",
     }  # fmt: skip
     spec = {
         "targetRef": {"name": "llm"}, "mode": "Auto", "metrics": {"prometheus": {"url": prometheus}},
-        "objective": {"slo": {"ttftSeconds": 2.0, "tpotSeconds": 0.2}}, "rollout": {"drain": "Ignore", **times, **rollout},
+        "objective": {"slo": {"ttftSeconds": 2.0, "tpotSeconds": 0.2}}, "rollout": {**times, **rollout},
         "search": {"maxNumSeqs": {"min": 4, "max": 128}, "candidates": [{"maxNumSeqs": CANDIDATE}], "maxTrials": 1},
         "guardrails": {"windowSeconds": 20, "maxMetricsGapSeconds": 600},
         "preconditions": {"stableSeconds": 0, "minRequestsPerSecond": 0.2},

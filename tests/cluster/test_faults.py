@@ -17,10 +17,12 @@ from typing import Any, Final
 
 import pytest
 from kill_worlds import BASE, ENDED, Way, World, speed_of
+from operator_child import Run
 
 from control_plane import ControlPlane, StandInKubelet, object_path, running, until
 from fault_proxy import Fault, FaultProxy
 from stand_in_prometheus import StandInPrometheus
+from trimtab_operator.cluster import CRD_VERSION_ANNOTATION
 from written import region, rewrite
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
@@ -63,15 +65,15 @@ Break = Callable[[Stage], Callable[[], None] | None]
 
 @dataclass(frozen=True)
 class Row:
-    """ends: the trial's phase and its verdict's reasons, one of which it must be. broken_seconds: true time. said: must
-    appear among the reasons of events and conditions."""
+    """ends: the trial's phase and its verdict's reasons, one of which it must be. broken_seconds: true time."""
 
     fault: str
     make: Break
     ends: str
     reasons: tuple[str, ...] = ()
     broken_seconds: float = 4.0
-    said: str = ""
+    #: breaks the control plane itself, so it has one of its own
+    alone: bool = False
 
 
 def api(**how: Any) -> Break:
@@ -168,6 +170,21 @@ def second_operator(stage: Stage) -> Callable[[], None]:
     return mend
 
 
+def killed(part: str) -> Break:
+    """SIGKILL, and a new process after a while."""
+
+    def make(stage: Stage) -> Callable[[], None]:
+        stage.plane.kill(part)
+
+        def mend() -> None:
+            stage.plane.launch(part)
+            stage.plane.wait_ready()
+
+        return mend
+
+    return make
+
+
 def writes(method: str, path: str) -> bool:
     return method in ("PUT", "PATCH", "POST") and "/leases" not in path
 
@@ -183,6 +200,8 @@ ROWS: Final = [
     Row("API server: 409 to every write", api(status=409, hits=writes), "Promoted"),
     Row("API server: 410 to every watch", api(status=410, hits=watches), "Promoted"),
     Row("API server: closes each connection", api(cut=True), "Promoted"),
+    Row("API server: killed, back after 4 s", killed("kube-apiserver"), "Promoted", alone=True),
+    Row("etcd: killed, back after 4 s", killed("etcd"), "Promoted", alone=True),
     Row("watches say nothing any more; the owner suspends", suspended_unseen, "RolledBack", ("Stopped",)),
     Row("Prometheus: 503 for 3 s", metrics(stays=False, status=503), "Promoted", broken_seconds=3),
     Row("Prometheus: 503 for good", metrics(stays=True, status=503), "RolledBack", ("MetricsLost",)),
@@ -233,9 +252,9 @@ def played(row: Row, base: tuple[ControlPlane, StandInKubelet], folder: Path) ->
             mend = row.make(stage)
             if mend is not None:
                 time.sleep(row.broken_seconds)
-                assert stage.phase() not in ENDED, f"{row.fault}: ended while it was broken"
                 mend()
                 began = time.monotonic()
+                assert stage.phase() not in ENDED, f"{row.fault}: ended while it was broken"
             before = stage.phase()
             until(lambda: stage.phase() != before, 90, f"{row.fault}: goes on")
             took = time.monotonic() - began
@@ -268,8 +287,16 @@ def test_every_fault_in_the_middle_of_a_trial(
     base: tuple[ControlPlane, StandInKubelet], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("faults")
+
+    def play(row: Row) -> Json:
+        place = folder / str(ROWS.index(row))
+        if not row.alone:
+            return played(row, base, place)
+        with running() as plane, StandInKubelet(plane) as kubelet:
+            return played(row, (plane, kubelet), place)
+
     with ThreadPoolExecutor(PARALLEL) as threads:
-        results = [threads.submit(played, row, base, folder / str(i)) for i, row in enumerate(ROWS)]
+        results = [threads.submit(play, row) for row in ROWS]
     wrong = [f"{row.fault}: {r.exception()}" for row, r in zip(ROWS, results, strict=True) if r.exception() is not None]
     rows = [r.result() for r in results if r.exception() is None]
     for found in rows:
@@ -279,6 +306,20 @@ def test_every_fault_in_the_middle_of_a_trial(
         rewrite(PAGE, COMMAND, table(rows))
     named = [line.split("|")[1].strip() for line in region(PAGE, COMMAND).splitlines()[2:]]
     assert named == [row.fault for row in ROWS], "run it with TRIMTAB_WRITE=1: it writes the page"
+
+
+def test_an_operator_refuses_crds_of_another_release(tmp_path: Path) -> None:
+    """Older and newer ones: a schema that prunes what it writes would lose a trial's baseline."""
+    with running() as plane:
+        for version in ("1", "99"):
+            name = "vllmtuners.trimtab.dev"
+            path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"
+            note = {"metadata": {"annotations": {CRD_VERSION_ANNOTATION: version}}}
+            plane.request("PATCH", path, note, "application/merge-patch+json")
+            process = Run(plane.kubeconfig, plane.namespace(), tmp_path).start()
+            process.join(60)
+            said = (tmp_path / "operator.log").read_text()
+            assert process.exitcode == 1 and f"CRD {name} has version {version}, this operator needs" in said
 
 
 def table(rows: list[Json]) -> str:
