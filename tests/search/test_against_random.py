@@ -54,7 +54,7 @@ def arithmetic(truth: Surface, rng: random.Random) -> list[Proposal]:
     """Priors from a KV capacity that misses the true optimum by up to a factor of 1.6 either way."""
     fits = truth.best * 2 ** rng.uniform(-0.7, 0.7)
     lengths = Histogram((1000.0, INF), (90.0, 100.0), 5e4)
-    seen = Observation(1, 300.0, kv_capacity_tokens=2000 * fits, prompt_length=lengths, output_length=lengths)
+    seen = Observation(1, 300.0, kv_capacity_tokens=1000 * fits, prompt_length=lengths, output_length=lengths)
     return candidates(BASE, seen, [], SPACE)
 
 
