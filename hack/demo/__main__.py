@@ -207,6 +207,7 @@ def run(kube: Kube, console: Console, limit_seconds: float) -> None:
         )
         console.print(kube.run("get", "vt,tt", "-n", scenario.NAMESPACE), highlight=False, soft_wrap=True)
         screen.before_after(console, before, after, [preempted_before, preempted_after], users.failures())
+        screen.control(console, kube.json("get", "tuningtrials", "-n", scenario.NAMESPACE).get("items", []))
     finally:
         users.close()
         kube.run("delete", "pod", "load", "-n", scenario.NAMESPACE, "--ignore-not-found", "--wait=false", check=False)

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from hack.demo.scenario import SCENARIO
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from trimtab.engine.settings import Configuration
 from trimtab.load.summary import Summary
+from trimtab.tune.demo_control import demo_control
 
 Json = dict[str, Any]
 
@@ -91,6 +94,14 @@ def before_after(
         f"Failed requests over the whole run, rollouts included: {total}{causes}",
         style="green" if not total else "bold red",
     )
+
+
+def control(console: Console, trials: Sequence[Json]) -> None:
+    """What random search would have found with as many trials: the demo's engine is known in full by simulation."""
+    tried = [t for t in trials if (t.get("status") or {}).get("verdict")]
+    kept = [t for t in tried if t["status"].get("phase") == "Promoted"]
+    found = Configuration.from_camel(kept[-1]["spec"]["configuration"]) if kept else Configuration.of()
+    console.print(demo_control(found, len(tried), SCENARIO), highlight=False, soft_wrap=True)
 
 
 def _ms(seconds: float | None) -> float | None:

@@ -16,6 +16,7 @@ from trimtab.errors import InputError
 from trimtab.load.session import open_output
 from trimtab.report.html import write_report
 from trimtab.tune import demo
+from trimtab.tune.argv import configuration_of
 from trimtab.tune.guard import log_to_file
 from trimtab.tune.options import LOCAL, TuneOptions, build_spec, parse_listen, require_seconds
 from trimtab.tune.session import SessionOptions, run_session
@@ -167,7 +168,7 @@ def tune(
             profile=_profile(profile),
             calibrate=screen,
         )
-        raise typer.Exit(_run(options, json_file, report or options.state.with_suffix(".html")))
+        raise typer.Exit(_run(options, json_file, report or options.state.with_suffix(".html"), control=demo_))
 
 
 app = tune
@@ -206,11 +207,19 @@ def _simulate(run: DryRun, json_file: str | None, report: Path | None) -> int:
     return 0
 
 
-def _run(options: SessionOptions, json_file: str | None, report: Path) -> int:
+def _run(options: SessionOptions, json_file: str | None, report: Path, *, control: bool) -> int:
+    """control: the demo's, whose grid is known."""
     console = report_console(to_stderr=json_file == "-")
     with open_output(json_file, "--json") as out:
         log_to_file(options.folder)
         done = asyncio.run(run_session(options, console))
+        if control and done.state.done:
+            from trimtab.tune.demo_control import demo_control  # with numba behind it
+
+            tried = sum(t.verdict is not None for t in done.state.trials)
+            line = demo_control(configuration_of(done.state.template), tried)
+            done.result["control"] = line
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
         if out is not None:
             out.write(json.dumps(done.result, indent=1) + "\n")
     if done.state.trials or done.state.done:

@@ -27,6 +27,9 @@ from trimtab.tune.slots import Slot, SlotTarget
 _MAX_FAILED_STARTS: Final = 3
 _RESTART_PAUSE_SECONDS: Final = 1.0
 _HEALTH_TIMEOUT_SECONDS: Final = 2.0
+#: health checks in a row that an engine that served may miss, as Kubernetes' failureThreshold: a busy machine makes it
+#: late, and a replica that counts as gone ends a trial
+_MISSED_CHECKS: Final = 3
 _LOG_BYTES: Final = 64 << 20
 _log = logging.getLogger(__name__)
 
@@ -130,6 +133,7 @@ class ProcessTarget(SlotTarget):
         replica.port = free_port()
         replica.starts += 1
         replica.ready = replica.was_ready = False
+        replica.missed = 0
         argv = self.command.argv(replica.template, replica.port)
         log = self.options.folder / f"replica-{replica.slot}.log"
         if log.exists() and log.stat().st_size > _LOG_BYTES:
@@ -157,7 +161,10 @@ class ProcessTarget(SlotTarget):
         await self._spawn(replica)
 
     async def _probe(self, replica: Replica) -> None:
-        replica.ready = not replica.dead and replica.child is not None and await self._healthy(replica.port)
+        running = not replica.dead and replica.child is not None
+        answers = running and await self._healthy(replica.port)
+        replica.missed = 0 if answers else replica.missed + 1
+        replica.ready = answers or (running and replica.ready and replica.missed < _MISSED_CHECKS)
         replica.was_ready = replica.was_ready or replica.ready
 
     async def _healthy(self, port: int) -> bool:

@@ -58,7 +58,7 @@ def evidence_of(
         metrics_ok=bool(serving) and not missing,
         problem=f"no fresh samples of {', '.join(missing)}" if missing else "",
         recent_canary=lately if record.phase in _CANDIDATE else None,
-        recent_control=usual,
+        recent_control=usual if record.phase in _CANDIDATE else lately,
         **known,
     )
 

@@ -26,6 +26,8 @@ class Replica:
     was_ready: bool = False
     failed_starts: int = 0
     draining: bool = False
+    #: health checks in a row without an answer
+    missed: int = 0
 
     @property
     def name(self) -> str:

@@ -85,7 +85,9 @@ class Display:
 
     def _now(self, loop: Loop) -> str:
         seen = loop.seen
-        if seen.canary is not None or seen.control is not None:
+        if seen.canary is None and seen.control is not None:
+            return f"baseline {brief(self._spec, seen.control)}"
+        if seen.canary is not None:
             return f"canary {brief(self._spec, seen.canary)}; control {brief(self._spec, seen.control)}"
         return brief(self._spec, seen.fleet.observation if seen.fleet is not None else None)
 
