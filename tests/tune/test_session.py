@@ -28,7 +28,7 @@ async def test_a_crash_is_an_error_and_the_better_one_is_promoted(short_spec: Sp
     spec = short_spec("max_num_seqs=300", "max_num_seqs=400", "max_num_seqs=16", max_trials=2)
     options = session_options(spec)
     shown = io.StringIO()
-    done = await asyncio.wait_for(run_session(options, Console(file=shown, width=120)), 100)
+    done = await asyncio.wait_for(run_session(options, Console(file=shown, width=120)), 150)
     text = shown.getvalue()
     crashed, better = done.state.trials  # 400 is not tried: less has crashed
     assert crashed.configuration["max_num_seqs"] == 300 and crashed.phase is Phase.ROLLED_BACK, text
