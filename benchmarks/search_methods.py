@@ -16,18 +16,17 @@ import numpy as np
 from scipy.stats import norm
 from search_targets import SPACE
 from search_trial import LEAST_GAIN, REPLICAS, START_SECONDS
-from search_world import World, model, preemptions
+from search_world import World, model
 
 from trimtab.diagnose.finding import Finding, Severity
 from trimtab.engine.settings import Configuration
-from trimtab.observe.observation import Histogram, Observation
+from trimtab.observe.observation import Observation
 from trimtab.search.candidate import Outcome, levels
 from trimtab.search.priors import candidates
 from trimtab.search.refuse import refusal
 from trimtab.search.screen import Screen
-from trimtab.search.stakes import Stakes
+from trimtab.search.stakes import Stakes, room_of
 from trimtab.search.study import Study
-from trimtab.simulate.lengths import Lengths
 
 #: requests that the screen simulates per configuration and pair
 MODEL_REQUESTS: Final = 150
@@ -154,9 +153,11 @@ class Ours:
         self.study = Study(None, "benchmark", SPACE, self.seed)
 
     def next(self, history: Sequence[Outcome], now: Configuration) -> Configuration | None:
-        guesses = candidates(now, observation(self.world), findings(self.world, now), SPACE)
-        truth = self.world.truth[now.key()]
-        room = None if truth is None or self.world.waits(now) else truth.room
+        seen = self.world.observe(now)
+        guesses = candidates(now, seen, findings(seen), SPACE)
+        limits = self.world.target.limits
+        ttft, tpot = (v if math.isfinite(v) else None for v in (limits.ttft_seconds, limits.tpot_seconds))
+        room = room_of(seen, ttft, tpot)
         stakes = Stakes(replicas=REPLICAS, start_seconds=START_SECONDS, least_gain=LEAST_GAIN)
         found = self.study.propose(history, now, guesses, self.screen, stakes=stakes, room=room)
         return None if found is None else found.configuration
@@ -170,27 +171,13 @@ def ours_with_profile(world: World, seed: int) -> Method:
     return Ours(world, seed, Screen(model(world.target, MODEL_REQUESTS), SPACE, LEAST_GAIN))
 
 
-def findings(world: World, now: Configuration) -> list[Finding]:
+def findings(seen: Observation) -> list[Finding]:
     """As `trimtab.diagnose` names it where preemption is plain."""
-    often = preemptions(world.target, world.seed, now)
+    often = (seen.preemptions or 0.0) / max(1.0, seen.requests or 0.0)
     if often < PREEMPTED:
         return []
     text = f"{often:.2f} preemptions a request"
     return [Finding("Preemption", Severity.WARNING, 0.9, text, "", {"preemptions_per_request": often})]
-
-
-def observation(world: World) -> Observation:
-    """What the target's metrics say of lengths and KV capacity."""
-    load, engine = world.target.profile.workload, world.target.profile.engine
-    return Observation(
-        1, 300.0, kv_capacity_tokens=float(engine.usable_blocks * engine.block_size), prefix_queries=0.0,
-        prompt_length=_histogram(load.prompt_tokens), output_length=_histogram(load.output_tokens),
-    )  # fmt: skip
-
-
-def _histogram(lengths: Lengths) -> Histogram:
-    bounds = [lengths.quantile(q) for q in np.linspace(0.05, 1.0, 20)]
-    return Histogram((*bounds, float("inf")), (*(100 * np.linspace(0.05, 1.0, 20)), 100.0), 100 * lengths.mean)
 
 
 def defaults(world: World) -> Configuration:

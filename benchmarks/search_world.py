@@ -11,7 +11,7 @@ import math
 import os
 import pickle
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -21,9 +21,12 @@ import numpy as np
 from search_targets import SPACE, Target, with_errors
 
 from trimtab.engine.settings import Configuration
+from trimtab.observe.observation import Histogram, Observation
 from trimtab.search.predict import Simulated
+from trimtab.simulate.lengths import Lengths
 from trimtab.simulate.measure import headroom, latency_gain, log_goodput, measure
 from trimtab.simulate.simulator import simulate
+from trimtab.simulate.state import F64
 
 T = TypeVar("T")
 #: as the judge scores a trial
@@ -31,6 +34,8 @@ LATENCY_WEIGHTS: Final = (0.1, 0.1)
 #: loads that a truth is the mean of, and requests of each
 LOADS: Final = 2
 _SECONDS: Final = (60.0, 250.0)
+#: of histograms, finer than vLLM's
+_EDGES: Final = tuple(np.geomspace(0.001, 1000.0, 121).tolist())
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,14 @@ class World:
     truth: Mapping[str, Truth | None]
     later: World | None = None
     seed: int = 0
+    _seen: dict[str, Observation] = field(default_factory=dict, compare=False, repr=False)
+
+    def observe(self, configuration: Configuration) -> Observation:
+        """What the target's metrics say while `configuration` runs."""
+        key = configuration.key()
+        if key not in self._seen:
+            self._seen[key] = _observation(self.target, self.seed, configuration)
+        return self._seen[key]
 
     @property
     def best(self) -> float:
@@ -64,11 +77,6 @@ class World:
         assert found is not None  # what runs has started
         return found.score
 
-    def waits(self, configuration: Configuration) -> bool:
-        """Whether requests wait: less is served than the SLO attainment of what arrives explains."""
-        found = self.truth[configuration.key()]
-        return found is not None and found.room > 0.05 - math.log(max(found.attainment, 1e-3))
-
     @property
     def flat(self) -> bool:
         """Nothing is worth a restart: the best is less than 3% above what was found."""
@@ -76,19 +84,50 @@ class World:
 
 
 def world(target: Target, seed: int, requests: int) -> World:
-    """From the cache, or simulated now."""
+    """From the cache, or simulated now. No guardrail watches a latency that users do not limit (they would have set
+    guardrails.maxLatencyRatio to its most): its p99 counts as 0."""
     truth = cached(("truth", target, seed, requests, LOADS), lambda: _truth(target, seed, requests))
+    watched = {n: math.isfinite(getattr(target.limits, f"{n}_seconds")) for n in ("ttft", "tpot")}
+    truth = {
+        k: replace(t, **{f"{n}_p99": 0.0 for n, limited in watched.items() if not limited}) for k, t in truth.items()
+    }
     later = None if target.later is None else world(target.drifted(), seed, requests)
     crashed = {c.key() for c in SPACE.all(target.baseline) if target.crashes(c)}
     return World(target, {k: None if k in crashed else t for k, t in truth.items()}, later, seed)
 
 
-@cache
-def preemptions(target: Target, seed: int, configuration: Configuration) -> float:
-    """Per request, as the target's metrics would show them; remembered by the process."""
+def _observation(target: Target, seed: int, configuration: Configuration) -> Observation:
     real = with_errors(target.profile, seed)
     load = real.load(_SECONDS[0], 1000 + 10 * seed)
-    return simulate(load, _engine(real, configuration), real.times).counters.preemptions / len(load)
+    outcome = simulate(load, _engine(real, configuration), real.times)
+    seconds, ok = outcome.counters.end_seconds, outcome.ok
+    queued, latest = (outcome.scheduled - load.arrival)[ok], float(load.arrival[-1])
+    busy = np.minimum(outcome.end, latest) - np.minimum(outcome.scheduled, latest)
+    waits = np.minimum(outcome.scheduled, latest) - load.arrival
+    engine, model = real.engine, real.workload
+    return Observation(
+        1, seconds, requests=float(len(load)), finished=float(ok.sum()),
+        prefix_queries=float(load.prompt.sum()) if configuration.get("enable_prefix_caching") is not False else 0.0,
+        preemptions=float(outcome.counters.preemptions), useful_tokens=float(outcome.tokens[ok].sum()),
+        running=float(np.nansum(busy) / latest), waiting=float(np.nansum(waits) / latest),
+        kv_capacity_tokens=float(engine.usable_blocks * engine.block_size),
+        ttft_seconds=_histogram(outcome.ttft[ok], target.limits.ttft_seconds),
+        tpot_seconds=_histogram(outcome.tpot[ok], target.limits.tpot_seconds), queue_seconds=_histogram(queued),
+        prompt_length=_drawn(model.prompt_tokens), output_length=_drawn(model.output_tokens),
+    )  # fmt: skip
+
+
+def _histogram(values: F64, limit: float = math.inf) -> Histogram:
+    known = np.sort(values[~np.isnan(values)])
+    edges = sorted({*_EDGES, limit, math.inf})
+    counts = np.searchsorted(known, edges, side="right").astype(float)
+    return Histogram(tuple(edges), tuple(counts.tolist()), float(known.sum()))
+
+
+def _drawn(lengths: Lengths) -> Histogram:
+    shares = np.linspace(0.05, 1.0, 20)
+    bounds = [lengths.quantile(q) for q in shares]
+    return Histogram((*bounds, math.inf), (*(100 * shares), 100.0), 100 * lengths.mean)
 
 
 def _truth(target: Target, seed: int, requests: int) -> dict[str, Truth]:
