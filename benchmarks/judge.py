@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from judge_world import Trial, World, draw
+from judge_world import World, draw
 
 from trimtab.engine.settings import Configuration
 from trimtab.judge.bias import Start
@@ -107,22 +107,18 @@ def ending(job: tuple[Case, int]) -> Ending:
     case, seed = job
     earlier: tuple[Start, ...] = ()
     biases: tuple[float, ...] = ()
-    minutes = 0.0
-    for number in range(1, MAX_STARTS + 1):
+    minutes, number = 0.0, 0
+    while True:
+        number += 1
         trial = draw(case.world, MAX_STARTS * seed + number, biases, moved=not case.own)
         biases = trial.biases
-        record = tried(case, trial, earlier)
+        record = run(case.spec, trial.pairs, trial.before, own=case.own, earlier=earlier)
         assert record.verdict is not None
         minutes += (record.phase_since - START) / 60
-        if record.verdict.reason != "AnotherStartNeeded" or record.verdict.start is None:
-            break
-        earlier = (*earlier, record.verdict.start)
-    return Ending(record.verdict.reason, record.phase is Phase.PROMOTING, minutes, number)
-
-
-def tried(case: Case, trial: Trial, earlier: tuple[Start, ...] = ()) -> TrialRecord:
-    """The record of one trial when its fate is known."""
-    return run(case.spec, trial.pairs, trial.before, own=case.own, earlier=earlier)
+        again = record.verdict.start if record.verdict.reason == "AnotherStartNeeded" else None
+        if again is None or number == MAX_STARTS:
+            return Ending(record.verdict.reason, record.phase is Phase.PROMOTING, minutes, number)
+        earlier = (*earlier, again)
 
 
 def run(
