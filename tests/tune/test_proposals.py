@@ -108,7 +108,7 @@ def test_the_judges_wish_for_another_start_comes_first() -> None:
 
 
 def test_earlier_trials_teach_and_only_their_crashes_forbid() -> None:
-    spec = build_spec(TuneOptions(search=["max_num_seqs=16:16"], prefix_caching="keep"))
+    spec = build_spec(TuneOptions(search=["max_num_seqs=16:24"], prefix_caching="keep"))
     view = FleetView(exists=True, configuration=BASE)
     was = ended(Kind.BETTER, "GoodputBetter", 16, score=0.3)
     again = Proposals(None).next("k", spec, TEMPLATE, view, [], earlier=[was])
