@@ -208,8 +208,12 @@ def table(rows: Sequence[Figures]) -> str:
     }  # fmt: skip
     lines = ["| |" + " |" * len(rows), "|---|" + "---|" * len(rows)]
     for key, name in names.items():
-        lines.append(f"| {name} | " + " | ".join(f"{getattr(r, key):,.3g}" for r in rows) + " |")
+        lines.append(f"| {name} | " + " | ".join(shown(getattr(r, key)) for r in rows) + " |")
     return "\n".join(lines)
+
+
+def shown(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.3g}"
 
 
 def say(text: str) -> None:
@@ -224,8 +228,10 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--write", action="store_true", help=f"put the table into {PAGE.name}")
     given = parser.parse_args()
-    rows = [measure(n, given.in_flight, given.seconds) for n in given.tuners]
-    print(table(rows))
+    rows: list[Figures] = []
+    for tuners in given.tuners:
+        rows.append(measure(tuners, given.in_flight, given.seconds))
+        print(table(rows[-1:]), flush=True)
     if given.json:
         given.json.write_text(json.dumps([asdict(r) for r in rows], indent=1))
     if given.write:

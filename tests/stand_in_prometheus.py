@@ -106,19 +106,29 @@ class StandInPrometheus:
 
     # --- answers ------------------------------------------------------------------------------------------------------
     def answer(self, path: str) -> Any:
-        """The JSON for one query: raw samples of `selector[range]` at an instant, the only kind that short windows
-        need; anything else has no result.
+        """The JSON for one query: raw samples of `selector[range]` at an instant, or their `last_over_time` on a grid;
+        anything else has no result.
         """
         query = parse_qs(urlsplit(path).query)
         text = query.get("query", [""])[0]
+        if (grid := re.fullmatch(r"last_over_time\((\{.*\})\[\d+ms\]\)", text, re.S)) is not None:
+            start, end, step = (float(query[name][0]) for name in ("start", "end", "step"))
+            times = [start + step * k for k in range(int((end - start) / step) + 1)]
+            found_by = (s for ns, pod in self._pods(grid[1]) for s in self._series(ns, pod, times))
+            return _success("matrix", list(found_by))
         found = re.fullmatch(r"(\{.*\})\[(\d+)ms\]", text, re.S)
         if text == "vector(1)":
             return _success("vector", [{"metric": {}, "value": [time.time(), "1"]}])
         if found is None or "time" not in query:
             return _success("matrix", [])
         end = float(query["time"][0])
-        series = [s for ns, pod in self._pods(found[1]) for s in self._series(ns, pod, end, int(found[2]) / 1000)]
-        return _success("matrix", series)
+        times = self._scrapes(end, int(found[2]) / 1000)
+        return _success("matrix", [s for ns, pod in self._pods(found[1]) for s in self._series(ns, pod, times)])
+
+    def _scrapes(self, end: float, seconds: float) -> list[float]:
+        """When it scraped within the seconds before `end`."""
+        every, newest = self.scrape_seconds, end - self.trouble.old_seconds
+        return [every * k for k in range(math.ceil((end - seconds) / every), math.floor(newest / every) + 1)]
 
     def _pods(self, selector: str) -> Iterator[tuple[str, str]]:
         if not self.trouble.pod_label:
@@ -126,10 +136,8 @@ class StandInPrometheus:
         spaces, pods = (_names(selector, label) for label in ("namespace", "pod"))
         yield from ((ns, pod) for ns in spaces for pod in pods if self.speed(ns, pod) is not None)
 
-    def _series(self, namespace: str, pod: str, end: float, seconds: float) -> Iterator[Any]:
-        every, speed, trouble = self.scrape_seconds, self.speed(namespace, pod) or 0.0, self.trouble
-        newest = end - trouble.old_seconds
-        times = [every * k for k in range(math.ceil((end - seconds) / every), math.floor(newest / every) + 1)]
+    def _series(self, namespace: str, pod: str, times: Sequence[float]) -> Iterator[Any]:
+        speed, trouble = self.speed(namespace, pod) or 0.0, self.trouble
         target = {"namespace": namespace, "pod": pod, "job": trouble.job, "instance": f"{pod}:8000"}
         started = [work(t, speed, trouble.resets_every_seconds) for t in times]
 

@@ -61,7 +61,8 @@ def lived(begin: Begin, way: Way, kills: list[tuple[int, str]]) -> tuple[World, 
         died.append(f"{kill[1]}: {world.run().writes()[-1]}")
     else:
         world.live((0, ""))
-    assert world.at_rest() and world.problem() == "", (way.name, died, world.problem(), world.run().writes())
+    problem = world.problem()
+    assert problem == "" and world.at_rest(), f"{way.name} {died}: {problem}"
     world.end()
     return world, died
 
@@ -85,11 +86,11 @@ def test_killed_at_any_write_every_trial_ends_as_it_should(begin: Begin) -> None
     """An event changes nothing, so before an event is after the write in front of it: that is killed once."""
     end = time.monotonic() + float(os.environ.get("KILL_MATRIX_SECONDS", "3000"))
     with ThreadPoolExecutor(PARALLEL) as threads:
-        plain = {way: threads.submit(lived, begin, way, []) for way in WAYS}
+        plain = [(way, threads.submit(lived, begin, way, [])) for way in WAYS]
         kills = [
             (way, number, side)
-            for way in WAYS
-            for number, name in enumerate(plain[way].result()[0].run().writes(), 1)
+            for way, first in plain
+            for number, name in enumerate(first.result()[0].run().writes(), 1)
             for side in SIDES
             if side == "after" or not name.startswith("create Event")
         ]
