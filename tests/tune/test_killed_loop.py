@@ -34,7 +34,7 @@ PROFILE = Profile(
 BASE: dict[str, Any] = {
     "targetRef": {"name": "local"},
     "metrics": {"direct": {"intervalSeconds": 2}},
-    "objective": {"slo": {"ttftSeconds": 2.5}},
+    "objective": {"slo": {"ttftSeconds": 2.5}, "maxLatencyRegressionPercent": 100},
     "search": {"prefixCaching": "Keep", "maxTrials": 1, "candidates": [{"maxNumSeqs": 16}]},
     "rollout": {
         "warmupSeconds": 10, "measurementSeconds": 60, "maxMeasurementSeconds": 60, "confirmationSeconds": 0,

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 #: settings of the model that no metric shows but which decide how it behaves
 _NEEDED: Final = ("max_num_seqs",)
 _TAKEN: Final = ("max_num_seqs", "max_num_batched_tokens", "max_model_len", "max_num_active_seqs", "watermark")
-#: useful tokens/s this far off on the part that was not fitted: then its ranking is worth nothing either
+#: time per token this far off on the part that was not fitted: then its ranking is worth nothing either. Not by tokens
+#: per second: in some minutes chance lengths and what is in flight at the ends move that by more
 MOST_ERROR: Final = 0.15
 #: requests waiting per pod that make a queue, and the share of clients that leave which explains that it does not grow
 _STANDING: Final = 4.0
@@ -41,13 +42,14 @@ def closed_loop(observation: Observation | None) -> bool:
     return observation.waiting >= max(_STANDING, observation.running / 2) and (leave is None or leave < _LEAVES)
 
 
-def waits(observation: Observation | None, stable_seconds: float) -> bool:
-    """Whether a calibration should wait for more finished requests. observation: of all pods, lately."""
-    if observation is None or not observation.finished or stable_seconds >= _MOST_WAIT_SECONDS:
+def waits(observation: Observation | None, warm_seconds: float) -> bool:
+    """Whether a calibration should wait for more finished requests. observation: of all pods, lately. warm_seconds: for
+    which they have been warm and unchanged."""
+    if observation is None or not observation.finished or warm_seconds >= _MOST_WAIT_SECONDS:
         return False
     per_second = observation.finished / observation.window_seconds / max(1, observation.pods)
     wanted = _WANTED_REQUESTS / per_second
-    return stable_seconds < wanted <= _MOST_WAIT_SECONDS
+    return warm_seconds < wanted <= _MOST_WAIT_SECONDS
 
 
 def baseline_profile(
@@ -76,11 +78,11 @@ def baseline_profile(
         except (InputError, MetricsError) as error:
             why = error.problem if isinstance(error, InputError) else str(error)
             continue
-        pair = profile.heldout.get("useful_tokens_per_second")
+        pair = profile.heldout.get("tpot_mean_seconds")
         if pair is not None and abs(pair.error) <= MOST_ERROR:
             text = f"candidates are simulated first: calibrated from {profile.source}"
-            return profile, f"{text}, useful tokens/s {pair.error:+.0%} off on the rest"
+            return profile, f"{text}, time per token {pair.error:+.0%} off on the rest"
         why = "the simulator does not meet what it was not fitted to"
         if pair is not None:
-            why += f": {pair.predicted:.0f} useful tokens/s for {pair.measured:.0f}"
+            why += f": {1e3 * pair.predicted:.0f} ms per token for {1e3 * pair.measured:.0f} ms"
     return None, f"not simulated: {why}"

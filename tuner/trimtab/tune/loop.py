@@ -156,7 +156,8 @@ class Loop:
         """The next trial, in the state file before anything is touched."""
         template = self.target.template
         if self.calibrate and not self.state.screened and self.proposals.profile is None:
-            if not self.state.trials and waits(fleet.observation, fleet.stable_seconds):
+            warm = now - undisturbed_since(self.spec, fleet.stable_seconds, now)
+            if not self.state.trials and waits(fleet.observation, warm):
                 self.seen.note = "waiting for more finished requests, to calibrate the simulator by them"
                 return
             await self._calibrate(fleet, now)
@@ -167,7 +168,7 @@ class Loop:
             self.state.before = figures(self.spec, fleet.observation)
             self.state.findings = [finding_json(f) for f in fleet.findings]
         if proposed is None:
-            self._exhausted, self.state.stopped = True, getattr(self.proposals, "stopped", "")
+            self._exhausted, self.state.stopped = True, self.proposals.stopped
             return
         number = len(self.state.trials) + 1
         chosen = way(self.spec.rollout, fleet.replicas, TrialKind.TUNE, self.state.trials, now)
@@ -197,7 +198,7 @@ class Loop:
         if self.state.trials:
             return  # a run before this one did not
         known = fleet.configuration or Configuration.of()
-        since = now - fleet.stable_seconds
+        since = undisturbed_since(self.spec, fleet.stable_seconds, now)
         profile, self.state.screened = await asyncio.to_thread(
             baseline_profile, self.source, self.target.ready_refs(), known, fleet.observation, since, now
         )

@@ -91,7 +91,8 @@ class SimulatedTarget(SlotTarget):
         self.source = SimulatedSource()
         self._random = random.Random(f"{simulation.seed}:door")
         self._round: list[str] = []
-        self._began, self._pieces = now, 0
+        self._began: float | None = None  # the load's start: once every replica answers, as the built-in load
+        self._pieces = 0
         self._coming: deque[Arrival] = deque()
         self._waiting: list[Arrival] = []
         self._scraped_at = -float("inf")
@@ -164,6 +165,10 @@ class SimulatedTarget(SlotTarget):
 
     def _route(self) -> None:
         """Each request to a replica that is ready, in rounds as the front door; where none is they wait."""
+        if self._began is None:
+            if not self._all_ready():
+                return
+            self._began = self.now
         while self._began + self._pieces * _PIECE_SECONDS < self.now:
             offset = self._began + self._pieces * _PIECE_SECONDS
             self._coming.extend(arrivals(self._what.load(self._pieces, _PIECE_SECONDS), offset))
