@@ -78,8 +78,9 @@ def command(
     where = locate(before, container)
     base = f"/spec/template/spec/{where.group}/{where.index}"
     old, new = _body(before, container), _body(after, container)
-    lists = copy.deepcopy(dict(before))
-    lists["spec"][where.group][where.index] = {**old, **{k: new[k] for k in ("command", "args") if k in new}}
+    lists: dict[str, Any] = copy.deepcopy(dict(before))
+    words = {k: new[k] for k in ("command", "args") if k in new}
+    lists["spec"][where.group][where.index] = old | words
     if patch_command(before, lists, name, namespace).startswith("#"):
         return ""
     operations = json_patch(before, lists)
