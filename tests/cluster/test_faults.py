@@ -119,12 +119,6 @@ def crash_loop(stage: Stage) -> None:
     stage.status(stage.pods(canary=True)[0], container({"waiting": {"reason": "CrashLoopBackOff"}}, 3, ended))
 
 
-def node_not_ready(stage: Stage) -> None:
-    """What the node controller writes to the pods of a node that is gone."""
-    for pod in stage.pods(canary=False):
-        stage.status(pod, {"conditions": [{"type": "Ready", "status": "False", "reason": "NodeNotReady"}]})
-
-
 def evicted(stage: Stage) -> None:
     name = stage.pods(canary=True)[0]["metadata"]["name"]
     stage.plane.request("DELETE", object_path("Pod", stage.world.namespace, name))
@@ -216,8 +210,7 @@ ROWS: Final = [
         ("MetricsLost", "MetricsMissing")),
     Row("canary: killed for memory", out_of_memory, "RolledBack", ("OutOfMemory", "CrashedUnderLoad")),  # type: ignore[arg-type]
     Row("canary: crash loop", crash_loop, "RolledBack", ("CrashedUnderLoad",)),  # type: ignore[arg-type]
-    Row("canary: evicted", evicted, "RolledBack", ("CanaryLost",)),  # type: ignore[arg-type]
-    Row("node of all control pods NotReady", node_not_ready, "RolledBack", ("ControlLost",)),  # type: ignore[arg-type]
+    Row("canary: evicted, its successor serves at once", evicted, "Promoted"),  # type: ignore[arg-type]
     Row("lease taken by another holder for 8 s", another_holder, "Promoted", broken_seconds=8),
     Row("a second operator starts", second_operator, "Promoted", broken_seconds=5),
     Row("200 KiB of hostile annotations on the target", huge_annotations, "Promoted"),  # type: ignore[arg-type]
