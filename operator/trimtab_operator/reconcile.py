@@ -268,7 +268,7 @@ class Reconciler:
         question = search_hash(spec)
         around = self._around(tuner, target, fleet)
         records = [record_of(t) for t in trials]
-        ours = of_this_load(spec, labelled(trials, question), fleet.observation)
+        ours = of_this_load(spec, labelled(trials, question), fleet.observation, fleet.configuration)
         ended = self.exhausted.get((tuner["metadata"]["uid"], question), STILL_OPEN)
         ground = Ground(
             spec, replace(fleet, metrics_problem=observation_problem), ours, records, now,

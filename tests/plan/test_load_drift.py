@@ -47,6 +47,13 @@ def test_trials_of_before_the_load_was_written_down_count() -> None:
     assert of_this_load(SPEC, [trial(1, 2.0)], None) == [trial(1, 2.0)]
 
 
+def test_what_a_promotion_changed_is_no_drift_of_the_load() -> None:
+    """A full target whose throughput has doubled by the promotion: as many trials count as before it."""
+    promoted = replace(trial(1, 2.0), configuration=Configuration.of(max_num_seqs=64), phase=Phase.PROMOTED)
+    assert of_this_load(SPEC, [promoted], seen(5.0), promoted.configuration) == [promoted]
+    assert of_this_load(SPEC, [promoted], seen(5.0), promoted.baseline) == []
+
+
 def test_an_ended_search_holds_until_the_load_drifts_and_says_why_it_ended() -> None:
     ended = Ended.under(seen(2.0), "nothing to gain: a reason")
     assert ended.holds(SPEC, seen(2.4)) and ended.holds(SPEC, None)

@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from trimtab.engine.settings import Configuration
 from trimtab.observe.observation import Observation
 from trimtab.plan.record import TrialRecord
 from trimtab.plan.spec import TunerSpec
-from trimtab.search.context import drift, workload_of
+from trimtab.search.context import SETTINGS_LEAVE, drift, workload_of
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,18 @@ class Ended:
 STILL_OPEN: Final = Ended(over=False)
 
 
-def of_this_load(spec: TunerSpec, trials: Sequence[TrialRecord], observation: Observation | None) -> list[TrialRecord]:
-    """Those whose load has not drifted from what is observed now. An unknown load has not."""
+def of_this_load(
+    spec: TunerSpec,
+    trials: Sequence[TrialRecord],
+    observation: Observation | None,
+    configuration: Configuration | None = None,
+) -> list[TrialRecord]:
+    """Those whose load has not drifted from what is observed now. An unknown load has not.
+
+    configuration: what runs now. Beside a trial that began under another one only the prompts are compared: rates,
+    answers and aborts of a full target change with its settings, and a promotion is no drift of the load.
+    """
     now, percent = workload_of(observation), spec.search.drift_percent
-    return [t for t in trials if not drift(t.workload, now, percent)]
+    offered = {name: value for name, value in now.items() if name in SETTINGS_LEAVE}
+    same = {t.name for t in trials if configuration is None or t.baseline == configuration}
+    return [t for t in trials if not drift(t.workload, now if t.name in same else offered, percent)]

@@ -18,6 +18,8 @@ RATE: Final = "requests_per_second_per_pod"
 PROMPT, OUTPUT, ABORTS, SEEN = "prompt_tokens_mean", "output_tokens_mean", "abort_rate", "requests"
 #: numbers that are compared by ratio
 _RATIOS: Final = (RATE, PROMPT, OUTPUT)
+#: what the engine's settings do not change: which prompts come
+SETTINGS_LEAVE: Final = frozenset({PROMPT, SEEN})
 #: octaves that all clients leaving is away from none leaving
 _ABORT_OCTAVES: Final = 4.0
 #: octaves between two targets of the same model, hardware and arguments under the same load
