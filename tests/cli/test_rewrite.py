@@ -160,7 +160,7 @@ LWS = (
 @pytest.mark.parametrize(
     ("text", "reason", "hint"),
     [
-        (engine(meta=OWNED), "ControllerOwned", "Change the spec of InferenceService llama"),
+        (engine(meta=OWNED), "ControllerOwned", "InferenceService llama: its controller writes this object"),
         (LWS, "SpecElsewhere", "by hand"),
         (SERVICE, "EngineNotFound", "Give the manifest of the Deployment"),
         (engine(args='["--max-num-seqs 32"]'), "FlagAndValueGlued", ""),

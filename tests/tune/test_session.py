@@ -67,15 +67,15 @@ def test_a_killed_run_is_cleaned_up_and_rolled_back_by_the_next(
     tune_process: Callable[[], Any], wait_until: Callable[..., None], alive: Callable[[Identity], bool]
 ) -> None:
     first = tune_process()
-    wait_until(lambda: first.phase() == "Measuring", 40)
+    wait_until(lambda: first.phase() == "Measuring", 90)
     left = first.processes()
     first.process.kill()
     first.process.wait(5)
     assert len(left) == 3 and all(alive(p) for p in left)  # two engines and the load
     second = tune_process()
-    wait_until(lambda: second.phase() == "RolledBack", 30)
+    wait_until(lambda: second.phase() == "RolledBack", 60)
     assert not any(alive(p) for p in left)
-    wait_until(lambda: second.phase() == "Starting", 30)  # stopped is not tried: it is proposed again
+    wait_until(lambda: second.phase() == "Starting", 90)  # stopped is not tried: it is proposed again
     running = second.processes()
     second.process.send_signal(signal.SIGINT)
     text, _ = second.process.communicate(timeout=30)
