@@ -33,7 +33,7 @@ test-cluster: venv cluster-build image ## only tests on the real Kubernetes
 	@$(BIN)/pytest -q --durations=15 -m "cluster and not engine and not soak"
 test-engine: venv cluster-build image ## only tests with a real vLLM
 	@$(BIN)/pytest -q --durations=15 -m "engine and not soak"
-test-soak: venv cluster-build image ## longer variants: the middleware's whole way on real engines, more KV layouts (10 minutes more)
+test-soak: venv cluster-build image ## longer variants: faults, kills at every write, the middleware's whole way on real engines (an hour more)
 	@$(BIN)/pytest -q --durations=15 -m soak
 lint: venv ## ruff, mypy --strict, import-linter
 	@$(BIN)/ruff check -q . && $(BIN)/ruff format -q --check . && $(BIN)/mypy && $(BIN)/lint-imports --no-cache >/dev/null || { $(BIN)/lint-imports --no-cache; exit 1; }

@@ -25,7 +25,7 @@ from stand_in_prometheus import StandInPrometheus
 from trimtab_operator.cluster import CRD_VERSION_ANNOTATION
 from written import region, rewrite
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.soak, pytest.mark.timeout(600)]
 Json = dict[str, Any]
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "faults.md"
 COMMAND: Final = "TRIMTAB_WRITE=1 pytest tests/cluster/test_faults.py"

@@ -24,7 +24,7 @@ from kill_points import SIDES
 from stand_in_prometheus import StandInPrometheus
 from written import region, rewrite
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.soak, pytest.mark.timeout(600)]
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "faults.md"
 COMMAND = "pytest -m soak tests/cluster/test_kill_matrix.py"
 #: trials at the same time: each mostly waits
@@ -80,7 +80,6 @@ def test_an_operator_that_dies_at_every_third_write_still_ends_its_trial(begin: 
     assert not named or seen - named == set(), "run the soak test: it writes the page"
 
 
-@pytest.mark.soak
 @pytest.mark.timeout(3600)
 def test_killed_at_any_write_every_trial_ends_as_it_should(begin: Begin) -> None:
     """An event changes nothing, so before an event is after the write in front of it: that is killed once."""

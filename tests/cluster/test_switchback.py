@@ -43,7 +43,7 @@ def worlds(
         metrics={"prometheus": None, "direct": {"intervalSeconds": 1}},
         rollout=ROLLOUT,
         guardrails={"windowSeconds": 8, "maxMetricsGapSeconds": 30},
-        preconditions={"stableSeconds": 3, "minRequestsPerSecond": 0.2},
+        preconditions={"stableSeconds": 3, "minRequestsPerSecond": 0.2, "visibleGainPercent": 0},
     )
     room, full = (
         Scenario(cluster.at(new_namespace()), tuner, replicas=1, args=("--max-num-seqs=32",), load=LOAD)

@@ -98,6 +98,7 @@ def test_too_little_traffic_says_how_long_it_would_take_and_counts_nothing_down(
     assert slower == found  # the text stays while little changes
     assert block(fleet=quiet, rollout={"maxMeasurementSeconds": 3600}) is None
     assert block(kind=TrialKind.INSTALL, fleet=quiet) is None  # nothing must be gained
+    assert block(fleet=quiet, preconditions={"visibleGainPercent": 0}) is None  # not asked
     strict = block(preconditions={"visibleGainPercent": 3})
     assert strict is not None and "hours" in strict.message
 

@@ -161,9 +161,9 @@ def _traffic(g: Ground) -> Block | None:
 def _evidence_in_time(g: Ground) -> Block | None:
     """Whether a gain of the size asked for would show within the time a trial has; an install needs no gain."""
     traffic = traffic_of(g.fleet.observation, g.fleet.replicas)
-    if g.around is None or g.kind is TrialKind.INSTALL or traffic is None:
-        return None
     seek, most = g.spec.preconditions.visible_gain_percent, g.spec.rollout.max_measurement_seconds
+    if g.around is None or g.kind is TrialKind.INSTALL or traffic is None or seek == 0:
+        return None
     seconds = seconds_to_see(seek / 100, traffic, control_pods=g.fleet.replicas - 1)
     if seconds <= most:
         return None

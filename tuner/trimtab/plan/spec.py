@@ -254,8 +254,8 @@ class Preconditions(SpecModel):
     min_requests_per_second: Annotated[float, Field(ge=0, le=1_000_000)] = 0.1
     #: the target must have been healthy and unchanged for this long
     stable_seconds: Annotated[float, Field(ge=0, le=86_400)] = 60.0
-    #: a trial starts only if a gain of this size would show within rollout.maxMeasurementSeconds
-    visible_gain_percent: Annotated[float, Field(ge=1, le=1000)] = 100.0
+    #: a trial starts only if a gain of this size would show within rollout.maxMeasurementSeconds; 0: not asked
+    visible_gain_percent: Annotated[float, Field(ge=0, le=1000)] = 100.0
 
 
 class Output(SpecModel):
