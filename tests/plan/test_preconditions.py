@@ -176,6 +176,8 @@ def test_the_tally_chains_gains_and_leaves_latency_out() -> None:
 def test_phases_of_a_tuner() -> None:
     hard, soft = first_block(ground(FleetView(exists=False))), first_block(ground(replace(FLEET, settled=False)))
     assert tuner_phase(spec(), None, hard, recommended=False) is TunerPhase.PENDING
+    helpless = Block("TuningCannotHelp", "clients leave")
+    assert tuner_phase(spec(), None, helpless, recommended=False) is TunerPhase.CONVERGED
     assert tuner_phase(spec(), None, soft, recommended=True) is TunerPhase.OBSERVING
     assert tuner_phase(spec(mode="Recommend"), None, soft, recommended=True) is TunerPhase.RECOMMENDED
     assert tuner_phase(spec(suspend=True), None, hard, recommended=True) is TunerPhase.SUSPENDED

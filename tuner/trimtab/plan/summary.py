@@ -62,6 +62,10 @@ def tally(trials: Sequence[TrialRecord]) -> Tally:
     )
 
 
+#: the search is over, or no setting mends what is left; both until the load or the finding changes
+_NOTHING_LEFT: Final = frozenset({"Converged", "TuningCannotHelp"})
+
+
 def tuner_phase(spec: TunerSpec, trial: TrialRecord | None, block: Block | None, *, recommended: bool) -> TunerPhase:
     """The one word of the PHASE column."""
     if trial is not None:
@@ -76,7 +80,7 @@ def tuner_phase(spec: TunerSpec, trial: TrialRecord | None, block: Block | None,
         )
     if spec.mode == "Recommend":
         return TunerPhase.RECOMMENDED if recommended else TunerPhase.OBSERVING
-    if block is not None and block.reason == "Converged":
+    if block is not None and block.reason in _NOTHING_LEFT:
         return TunerPhase.CONVERGED
     return TunerPhase.OBSERVING
 
