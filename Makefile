@@ -24,13 +24,14 @@ try: venv ## the same loop without Kubernetes: emulated engines as processes (no
 .PHONY: test test-failed test-fast lint test-cluster test-engine test-soak
 test: lint venv cluster-build image ## everything: unit, cluster (real Kubernetes), engine (real vLLM); under 40 minutes once cached
 	@$(BIN)/pytest -q -n 2 -m "not cluster and not engine and not soak" --durations=10; fast=$$?; \
-	  $(BIN)/pytest -q -m "(cluster or engine) and not soak" --durations=25 && exit $$fast
+	  $(BIN)/pytest -q -n 2 --dist loadfile -m "cluster and not engine and not soak" --durations=25; cluster=$$?; \
+	  $(BIN)/pytest -q -m "engine and not soak" --durations=15 && exit $$((fast || cluster))
 test-failed: venv cluster-build image ## once more what failed last time
 	@$(BIN)/pytest -q --last-failed --last-failed-no-failures none -m "not soak" --durations=15
 test-fast: lint venv ## no cluster, no engine; under 2 minutes
 	@$(BIN)/pytest -q -n 2 -m "not cluster and not engine and not slow"
 test-cluster: venv cluster-build image ## only tests on the real Kubernetes
-	@$(BIN)/pytest -q --durations=15 -m "cluster and not engine and not soak"
+	@$(BIN)/pytest -q -n 2 --dist loadfile --durations=15 -m "cluster and not engine and not soak"
 test-engine: venv cluster-build image ## only tests with a real vLLM
 	@$(BIN)/pytest -q --durations=15 -m "engine and not soak"
 test-soak: venv cluster-build image ## longer variants: faults, kills at every write, the middleware's whole way on real engines (an hour more)
