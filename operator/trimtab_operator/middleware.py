@@ -22,7 +22,7 @@ from trimtab.errors import TargetConflict, TargetNotFound
 from trimtab.observe.middleware import MiddlewareView, ask_middleware
 from trimtab.plan.token_policy import body_of, digest_of, generation_of, policy_text
 from trimtab_operator.cluster import Cluster
-from trimtab_operator.records import TUNER_LABEL
+from trimtab_operator.records import TUNER_LABEL, owned_by
 
 Json = dict[str, Any]
 
@@ -72,7 +72,7 @@ def names(tuner: str, token: str = "") -> InstallNames:
 
 def config_map(name: str, tuner: str, deployment: Json, data: Mapping[str, str], *, immutable: bool) -> Json:
     meta = deployment["metadata"]
-    owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": meta["name"], "uid": meta["uid"]}
+    owner = owned_by("apps/v1", "Deployment", meta)
     body: Json = {
         "apiVersion": "v1",
         "kind": "ConfigMap",

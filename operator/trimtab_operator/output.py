@@ -18,7 +18,7 @@ from trimtab.plan.record import Phase, TrialKind, TrialRecord
 from trimtab.plan.spec import TunerSpec
 from trimtab.tune.proposals import Suggestion
 from trimtab_operator.cluster import FIELD_MANAGER, Cluster
-from trimtab_operator.records import TUNER_LABEL, record_of, unix
+from trimtab_operator.records import TUNER_LABEL, owned_by, record_of, unix
 from trimtab_operator.target import Target
 
 Json = dict[str, Any]
@@ -136,7 +136,7 @@ class Output:
 
 def _config_map(tuner: Json, name: str, data: Json) -> Json:
     meta = tuner["metadata"]
-    owner = {"apiVersion": tuner["apiVersion"], "kind": tuner["kind"], "name": meta["name"], "uid": meta["uid"]}
+    owner = owned_by(tuner["apiVersion"], tuner["kind"], meta)
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",

@@ -226,6 +226,11 @@ def conditions(wanted: list[tuple[str, str, str, str]], before: list[Json], gene
     return out
 
 
+def owned_by(api_version: str, kind: str, meta: Json) -> Json:
+    """An entry of ownerReferences: with that object this one goes, too. meta: of the owner."""
+    return {"apiVersion": api_version, "kind": kind, "name": meta["name"], "uid": meta["uid"]}
+
+
 def new_trial(
     tuner: Json,
     number: int,
@@ -249,6 +254,7 @@ def new_trial(
     target.
     """
     meta = tuner["metadata"]
+    owner = owned_by(tuner["apiVersion"], tuner["kind"], meta)
     extra: Json = {"change": plain(change, 256)} if change else {}
     if undisturbed_since is not None:
         extra["peers"] = [{"name": p.name, "place": p.place} for p in pods if p.health.ready][:_MOST_PEERS]
@@ -268,16 +274,7 @@ def new_trial(
             "name": f"{meta['name']}-{number}",
             "namespace": meta["namespace"],
             "labels": {TUNER_LABEL: meta["name"], SEARCH_LABEL: search, ACTIVE_LABEL: "true"},
-            "ownerReferences": [
-                {
-                    "apiVersion": tuner["apiVersion"],
-                    "kind": tuner["kind"],
-                    "name": meta["name"],
-                    "uid": meta["uid"],
-                    "controller": True,
-                    "blockOwnerDeletion": True,
-                }
-            ],
+            "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": True}],
         },
         "spec": {
             "tunerName": meta["name"],
