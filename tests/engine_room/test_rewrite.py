@@ -113,7 +113,7 @@ def test_removing_what_was_set_leaves_the_rest(readable: dict[str, Any], changes
         (["--enable-prefix-caching"], {"enable_prefix_caching": False}, ["--no-enable-prefix-caching"]),
         (["--no_enable_prefix_caching"], {"enable_prefix_caching": True}, ["--enable_prefix_caching"]),
         (["--port", "80"], {"enable_prefix_caching": False}, ["--port", "80", "--no-enable-prefix-caching"]),
-        ([], {"max_new_tokens": 9}, ["--override-generation-config", '{"max_new_tokens": 9}']),
+        ([], {"max_new_tokens": 9}, ["--override-generation-config", '{"max_new_tokens":9}']),
         (["--override-generation-config", '{"a":1}'], {"max_new_tokens": 9},
          ["--override-generation-config", '{"a":1,"max_new_tokens":9}']),
         (["--override-generation-config", '{"max_new_tokens":9, "a": 1.0}'], {"max_new_tokens": None},

@@ -282,9 +282,12 @@ def _refuse_unread(text: str, script: Script, unread: RewriteRefused | None) -> 
 def _with_arguments(
     body: Mapping[str, Any], script: Script, read: Reading, arguments: tuple[Word, ...], named: bool
 ) -> Reading:
-    """The command with the items of the list in the place of `"$@"`, if it has one."""
+    """The command with the items of the list in the place of `"$@"`, if it has one.
+
+    A bare `$@` is the same where no item is split or expanded once more (KServe's vLLM runtime is written so).
+    """
     line = read.words
-    here = [i for i, word in enumerate(line) if word.raw == '"$@"' and word.text == ARGUMENTS]
+    here = [i for i, word in enumerate(line) if word.raw in ('"$@"', "$@") and word.text == ARGUMENTS and word.opaque]
     if not here:
         return read
     refusal = None
@@ -292,6 +295,8 @@ def _with_arguments(
         refusal = refused('"$@" that is not the last argument', "ArgumentsOutOfSight")
     elif script.positional:
         refusal = refused('commands that change "$@"', "ArgumentsOutOfSight")
+    elif line[here[0]].raw == "$@" and ("IFS" in script.assigned or not all(_stays_one(w) for w in arguments)):
+        refusal = refused('$@ without quotes, and arguments that it would split; write "$@"', "ArgumentsOutOfSight")
     elif not named:
         refusal = RewriteRefused(
             'the script passes "$@" on, and no item behind it is there to be $0',
@@ -302,6 +307,11 @@ def _with_arguments(
         return replace(read, refusal=read.refusal or refusal)
     words = (*line[:-1], *arguments)
     return replace(read, words=words, where=_list_sink(body), append=None, features=script.features | {"arguments"})
+
+
+def _stays_one(word: Word) -> bool:
+    """Whether an unquoted expansion leaves the word as it is: nothing to split, no pattern."""
+    return not word.opaque and word.text != "" and not any(c.isspace() or c in "*?[\\" for c in word.text)
 
 
 def _context(body: Mapping[str, Any], script: Script) -> Context:

@@ -154,8 +154,8 @@ def _generation_edits(located: Located, scanned: Scan, value: Value | None) -> E
     if dotted:
         return Edits(appended=(_spelled(scanned, f"{flag}.{KEY}", str(value)),))
     found = winner(scanned.flags, flag)
-    if found is None:
-        return Edits(appended=(_spelled(scanned, flag, f'{{"{KEY}": {value}}}'),))
+    if found is None:  # without a space: the word stays one where a script passes it on unquoted
+        return Edits(appended=(_spelled(scanned, flag, f'{{"{KEY}":{value}}}'),))
     generation_members(found)
     text = found.value or ""
     splice = drop_tokens(text) if value is None else set_tokens(text, int(value))

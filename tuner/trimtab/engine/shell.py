@@ -27,7 +27,7 @@ _BRACED = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)([^{}$`'\"\\]*)\}")
 _DEFAULT = re.compile(r":?-([A-Za-z0-9_./:=@%+,-]+)")
 _ENDS = frozenset("\n;|)")
 _REDIRECTION = re.compile(r"&>>|&>|<<<|<<-|<<|<>|<&|>&|>\||>>|<|>")
-#: every argument, as `"$@"`
+#: every argument, as `"$@"`; or bare, where the shell splits each once more
 ARGUMENTS = "$@"
 
 
@@ -86,7 +86,7 @@ class Line:
 def read_command(script: str, start: int, context: Context, where: Where, item: int) -> Line:
     """The words of the simple command at `start`; `RewriteRefused` for what no reader could be sure of.
 
-    A word whose text is `ARGUMENTS` and whose raw is `"$@"` stands for the arguments of the script.
+    An opaque word whose text is `ARGUMENTS` stands for the arguments of the script; its raw is `"$@"` or `$@`.
     """
     return _Reader(script, start, context, where, item).read()
 
@@ -256,8 +256,9 @@ class _Reader:
         raise refused(f"a ${following} string")
 
     def _arguments(self, following: str, quote: Quote) -> None:
-        whole = self.script.startswith('"$@"', self.at - 1) and not self.word_text()
-        if following != "@" or quote != '"' or not whole:
+        quoted = quote == '"' and self.script.startswith('"$@"', self.at - 1)
+        bare = not quote and self.script[self.at + 2 : self.at + 3] in {"", " ", "\t", "\n", ";"}
+        if following != "@" or self.word_text() or not (quoted or bare):
             raise refused(f"arguments out of sight, ${following}", "ArgumentsOutOfSight")
         assert self.word is not None
         for char in ARGUMENTS:
