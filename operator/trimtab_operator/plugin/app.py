@@ -77,15 +77,15 @@ def _width() -> int | None:
 
 
 def look(api: Kubectl, name: str | None) -> list[Tuner]:
-    """Tuners with trials; for one, also its Deployment and pods, asked at the same time."""
-    if name is None:
-        return tuners(api.get(actions.KINDS))
+    """Tuners with trials and Deployments; for one, also its pods. Asked at the same time."""
     from concurrent.futures import ThreadPoolExecutor  # loads logging, which --help can do without
 
     with ThreadPoolExecutor(2) as pool:
-        around = pool.submit(_around, api)
+        around = pool.submit(_around, api, "deployments" if name is None else "deployments,pods")
         objects = api.get(actions.KINDS)
         found, problem = around.result()
+    if name is None:
+        return tuners(objects, found, problem)
     named = [t for t in tuners(objects, found, problem) if name in (t.name, *(x.name for x in t.trials))]
     if not named:
         known = ", ".join(sorted({t.name for t in tuners(objects)})) or "none in this namespace"
@@ -93,10 +93,10 @@ def look(api: Kubectl, name: str | None) -> list[Tuner]:
     return named
 
 
-def _around(api: Kubectl) -> tuple[list[Json], str]:
+def _around(api: Kubectl, kinds: str) -> tuple[list[Json], str]:
     """Deployments and pods, or why they cannot be seen: the tuner itself is still worth showing."""
     try:
-        return api.get("deployments,pods"), ""
+        return api.get(kinds), ""
     except TrimtabError as error:
         return [], text(error, 160)
 
@@ -110,14 +110,14 @@ def status(api: Kubectl, name: str | None, output: str) -> None:
     """All tuners in a list; or one as a tree: target, pods, canary, trial, budget, why it waits, what to do next."""
     found = look(api, name)
     data = [t.to_json() for t in found]
-    _print(data if name is None else data[0], lambda: _status(found, name), output)
+    _print(data if name is None else data[0], lambda: _status(found, name, everywhere=api.access.everywhere), output)
 
 
-def _status(found: Sequence[Tuner], name: str | None) -> list[Line]:
+def _status(found: Sequence[Tuner], name: str | None, *, everywhere: bool) -> list[Line]:
     now = time.time()
     if name is None:
-        return show.fleet(found, now, _width())
-    return [row for t in found for row in show.tree(t, now)]
+        return show.fleet(found, now, _width(), namespaces=everywhere)
+    return [row for t in found for row in show.tree(t, now, _width())]
 
 
 @app.command()
@@ -129,7 +129,8 @@ def watch(api: Kubectl, name: str | None, every: float) -> None:
     """Status, live until Ctrl-C. Without a terminal: one line whenever something changes."""
     from trimtab_operator.plugin.live import follow
 
-    follow(lambda: look(api, name), lambda found: _status(found, name), every)
+    everywhere = api.access.everywhere
+    follow(lambda: look(api, name), lambda found: _status(found, name, everywhere=everywhere), every)
 
 
 @app.command()

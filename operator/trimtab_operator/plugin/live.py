@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -10,7 +11,7 @@ from datetime import UTC, datetime
 from trimtab.errors import ClusterUnavailable
 from trimtab_operator.plugin.objects import Tuner, text
 from trimtab_operator.plugin.show import doing
-from trimtab_operator.plugin.terminal import Line, colourful, shown
+from trimtab_operator.plugin.terminal import Line, colourful, cursor, shown
 
 #: home, and erase what the last look left below
 _HOME, _REST = "\x1b[H", "\x1b[J"
@@ -22,19 +23,16 @@ def follow(
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:  # fmt: skip
     """Until Ctrl-C. An API server that is away for a while is told, and asked again."""
-    live = colourful()
+    live, page = cursor(), ""
     before: dict[str, str] = {}
     if live:
         sys.stdout.write(_ENTER)
     try:
         while True:
-            try:
-                found, trouble = look(), ""
-            except ClusterUnavailable as error:
-                found, trouble = [], text(error)
+            found, trouble = _look(look)
             if live:
-                page = trouble or shown(draw(found), colour=True).replace("\n", "\x1b[K\n")
-                sys.stdout.write(f"{_HOME}{page}\x1b[K\n\n{_clock()}, every {every:g} s; Ctrl-C ends\x1b[K{_REST}")
+                page = page if trouble else shown(draw(found), colour=colourful())
+                sys.stdout.write(_page(page, trouble, f"{_clock()}, every {every:g} s; Ctrl-C ends"))
             else:
                 _tell(found, trouble, before)
             sys.stdout.flush()
@@ -44,6 +42,24 @@ def follow(
     finally:
         if live:
             sys.stdout.write(_LEAVE)
+
+
+def _look(look: Callable[[], list[Tuner]]) -> tuple[list[Tuner], str]:
+    """Tuners, or why they are not seen."""
+    try:
+        return look(), ""
+    except ClusterUnavailable as error:
+        return [], text(error)
+
+
+def _page(page: str, trouble: str, foot: str) -> str:
+    """What is known last, cut to the window's height (more would scroll it away); under it what went wrong."""
+    rows = page.split("\n") if page else []
+    notes = [f"Not seen now, this is older: {trouble}" if page else trouble] if trouble else []
+    room = shutil.get_terminal_size().lines - 2 - len(notes)
+    if len(rows) > room:
+        rows = [*rows[: room - 1], f"... {len(rows) - room + 1} more lines; make the window higher"]
+    return _HOME + "\x1b[K\n".join([*rows, *notes, "", foot]) + f"\x1b[K{_REST}"
 
 
 def _tell(found: Sequence[Tuner], trouble: str, before: dict[str, str]) -> None:

@@ -17,6 +17,8 @@ Json = dict[str, Any]
 ENDED: Final = frozenset({"Promoted", "RolledBack", "Cancelled"})
 AWAITING: Final = "AwaitingApproval"
 _MOST: Final = 300
+#: default of spec.guardrails.maxMetricsGapSeconds, for objects from before the API server filled it in
+METRICS_GAP_SECONDS: Final = 60.0
 
 
 def text(value: object, most: int = _MOST) -> str:
@@ -38,7 +40,9 @@ def whole(value: object) -> int:
 
 @dataclass(frozen=True)
 class Trial:
-    """A TuningTrial. gain and interval as text; since: RFC 3339, when the phase began."""
+    """A TuningTrial. gain and interval as text; since: RFC 3339, when the phase began; seen: when metrics were last
+    looked at, "" where never.
+    """
 
     name: str
     number: int
@@ -55,6 +59,8 @@ class Trial:
     finished: str
     canary: str
     origin: str
+    strategy: str = "Canary"
+    seen: str = ""
 
     @property
     def ended(self) -> bool:
@@ -85,7 +91,9 @@ class Target:
 
 @dataclass(frozen=True)
 class Tuner:
-    """A VLLMTuner with its trials, oldest first. waiting: (reason, why nothing happens), or ("", "")."""
+    """A VLLMTuner with its trials, oldest first. waiting: (reason, why nothing happens), or ("", ""); stalled: (reason,
+    message) where only a person can help; found: names of all findings; looked: whether an operator ever did.
+    """
 
     namespace: str
     name: str
@@ -105,15 +113,31 @@ class Tuner:
     outcomes: Mapping[str, int]
     recommendation: str
     trials: tuple[Trial, ...] = field(default=())
+    stalled: tuple[str, str] = ("", "")
+    found: tuple[str, ...] = ()
+    looked: bool = True
+    metrics_gap_seconds: float = METRICS_GAP_SECONDS
 
     @property
     def active(self) -> Trial | None:
         return next((t for t in self.trials if not t.ended), None)
 
+    @property
+    def last(self) -> Trial | None:
+        """The newest trial that is over."""
+        return next((t for t in reversed(self.trials) if t.ended), None)
+
+    @property
+    def kept(self) -> Trial | None:
+        """The newest trial whose settings were kept, which a rollback would take back."""
+        return next((t for t in reversed(self.trials) if t.phase == "Promoted"), None)
+
     def to_json(self) -> Json:
         """For programs; the shape is documented in docs/kubectl.md."""
         out = asdict(self)
-        out["waiting"] = {"reason": self.waiting[0], "message": self.waiting[1]}
+        for name in ("waiting", "stalled"):
+            reason, message = getattr(self, name)
+            out[name] = {"reason": reason, "message": message}
         out["outcomes"], out["trial"] = dict(self.outcomes), None if self.active is None else asdict(self.active)
         return out
 
@@ -141,6 +165,8 @@ def _tuner(o: Json, own: Sequence[Json], around: Sequence[Json], problem: str) -
     main = (rows(status.get("findings")) or [{}])[0]
     active = next((t for t in trials if not t.ended), None)
     rollout, search = table(spec.get("rollout")), table(spec.get("search"))
+    gap = table(spec.get("guardrails")).get("maxMetricsGapSeconds")
+    stalled = _condition(status, "Stalled")
     return Tuner(
         namespace=text(meta.get("namespace")),
         name=text(meta.get("name")),
@@ -160,6 +186,12 @@ def _tuner(o: Json, own: Sequence[Json], around: Sequence[Json], problem: str) -
         outcomes={k: whole(v) for k, v in table(status.get("trials")).items()},
         recommendation=text(table(status.get("recommendation")).get("message")),
         trials=trials,
+        stalled=(text(stalled.get("reason")), text(stalled.get("message")))
+        if stalled.get("status") == "True"
+        else ("", ""),
+        found=tuple(text(f.get("name")) for f in rows(status.get("findings"))),
+        looked=bool(status),
+        metrics_gap_seconds=float(gap) if isinstance(gap, int | float) else METRICS_GAP_SECONDS,
     )
 
 
@@ -200,6 +232,8 @@ def trial(o: Json) -> Trial:
         finished=text(status.get("finishedAt")),
         canary=text(status.get("canaryPod")),
         origin=text(spec.get("origin")),
+        strategy=text(spec.get("strategy") or "Canary"),
+        seen=text(status.get("metricsSeenAt")),
     )
 
 
@@ -216,11 +250,14 @@ def _target(ref: Json, namespace: str, around: Sequence[Json], active: Trial | N
         return Target(name, problem=problem or ("not found" if around else ""))
     spec, status = table(found.get("spec")), table(found.get("status"))
     labels = table(table(spec.get("selector")).get("matchLabels"))
-    pods = [
-        _pod(o, active)
+    own = [
+        o
         for o in around
         if o.get("kind") == "Pod" and table(o.get("metadata")).get("namespace") == namespace and _has(o, labels)
     ]
+    there = {text(table(o.get("metadata")).get("name")) for o in own}
+    canary = active.canary if active is not None and active.canary in there else ""
+    pods = [_pod(o, canary) for o in own]
     return Target(
         name,
         whole(spec.get("replicas")),
@@ -242,22 +279,29 @@ def _has(o: Json, labels: Json) -> bool:
     return bool(labels) and all(own.get(k) == v for k, v in labels.items())
 
 
-def _pod(o: Json, active: Trial | None) -> Pod:
+def _pod(o: Json, canary: str) -> Pod:
     meta, status = table(o.get("metadata")), table(o.get("status"))
     ready = any(c.get("type") == "Ready" and c.get("status") == "True" for c in rows(status.get("conditions")))
     restarts = sum(whole(c.get("restartCount")) for c in rows(status.get("containerStatuses")))
     name = text(meta.get("name"))
-    role = "" if active is None or not active.canary else "canary" if name == active.canary else "control"
+    role = "" if not canary else "canary" if name == canary else "control"
     phase = "Terminating" if meta.get("deletionTimestamp") else text(status.get("phase"))
     return Pod(name, ready, restarts, role, phase)
 
 
+def unix(moment: str) -> float:
+    """Seconds of an RFC 3339 time; 0 where it cannot be read."""
+    try:
+        return datetime.fromisoformat(moment.replace("Z", "+00:00")).timestamp()
+    except ValueError:
+        return 0.0
+
+
 def age(since: str, now: float) -> str:
     """4m, 3h, 2d; "" where the time cannot be read."""
-    try:
-        seconds = now - datetime.fromisoformat(since.replace("Z", "+00:00")).timestamp()
-    except ValueError:
+    if not (begun := unix(since)):
         return ""
+    seconds = now - begun
     for unit, length in (("d", 86_400), ("h", 3600), ("m", 60)):
         if seconds >= 2 * length or (unit == "m" and seconds >= length):
             return f"{seconds // length:.0f}{unit}"

@@ -1,4 +1,6 @@
-"""Tuners as lines: one for each in a list, a tree for one. Pure; `now` in unix seconds."""
+"""Tuners as lines: one for each in a list, a tree for one. Pure; `now` in unix seconds; width: columns of the terminal,
+None where nothing is broken or cut.
+"""
 
 from __future__ import annotations
 
@@ -6,27 +8,64 @@ from collections.abc import Sequence
 from typing import Final
 
 from trimtab_operator.plugin.objects import AWAITING, ENDED, Json, Pod, Trial, Tuner, age, rows, table, text
-from trimtab_operator.plugin.terminal import Line, Part, columns, line
+from trimtab_operator.plugin.safety import URGENCY, Safety, safety, silence
+from trimtab_operator.plugin.terminal import Line, Part, columns, line, wrapped
 
 _LOOKS: Final = {"Better": "good", "Worse": "bad", "Error": "bad", "Inconclusive": "warn"}
 _PHASES: Final = {"Promoted": "good", "RolledBack": "warn", "Cancelled": "dim", AWAITING: "warn", "Failed": "bad",
                   "Pending": "warn", "Converged": "good", "Suspended": "warn"}  # fmt: skip
-_LABEL: Final = 12
+_LABEL: Final = 9
+#: lines that one entry of the tree may take where lines are broken; `explain` has findings in full
+_FINDING_LINES, _MESSAGE_LINES = 2, 4
+#: pods named one by one besides the canary; the others are counted
+_MOST_PODS: Final = 4
+#: labels of commands
+_ACTIONS: Final = frozenset({"next", "wait", "yes", "no", "check", "undo", "stop"})
+#: below this a list keeps its NOW on a line of its own
+_ROOM_FOR_NOW: Final = 40
 
 
-def fleet(found: Sequence[Tuner], now: float, width: int | None) -> list[Line]:
-    """One line each: is it safe, what does it do, what did it find, why does it wait."""
+def fleet(found: Sequence[Tuner], now: float, width: int | None, *, namespaces: bool = True) -> list[Line]:
+    """Each: is it safe, what does it do, what did it find, why does it wait. One line, two where there is no room.
+
+    Those that need somebody come first.
+    """
     if not found:
         return [line("No VLLMTuner here. Look everywhere: kubectl trimtab status -A")]
+    found = sorted(found, key=lambda t: URGENCY.index(safety(t, now).word))
+    names = [([t.namespace] if namespaces else []) for t in found]
     body: list[list[str | Part]] = [
         [
-            t.namespace, Part(t.name, "bold"), t.target.name, t.mode, Part(t.phase, _PHASES.get(t.phase, "")),
-            Part(t.ready, "good" if t.ready == "True" else "bad"), t.finding or "-", t.gain or "-", doing(t, now),
+            *name, Part(t.name, "bold"), _badge(safety(t, now)), _ready(t), Part(t.phase, _PHASES.get(t.phase, "")),
+            t.finding or "-", t.gain or "-", t.mode, doing(t, now),
         ]
-        for t in found
+        for name, t in zip(names, found, strict=True)
     ]  # fmt: skip
-    head = ("NAMESPACE", "NAME", "TARGET", "MODE", "PHASE", "READY", "FINDING", "GAIN", "NOW")
-    return columns(head, body, width)
+    head = [*(["NAMESPACE"] if namespaces else []), "NAME", "SAFE", "PODS", "PHASE", "FINDING", "GAIN", "MODE", "NOW"]
+    one = columns(head, body)
+    fixed = min(sum(len(p.text) for p in row[:-1]) for row in one)
+    if width is None or width - fixed >= _ROOM_FOR_NOW:
+        return columns(head, body, width)
+    cut = [row[:-3] for row in body]
+    rows_ = columns(head[:-3], cut, width)
+    out = [rows_[0]]
+    for row, told in zip(rows_[1:], body, strict=True):
+        gain, mode, doing_now = (p.text if isinstance(p, Part) else p for p in told[-3:])
+        more = line(f"{mode}{'' if gain == '-' else f', gain {gain}'}: {doing_now}")
+        out += [row, *([Part("  "), *one] for one in wrapped(more, width - 2, _FINDING_LINES))]
+    return out
+
+
+def _badge(found: Safety) -> Part:
+    return Part(found.word, found.look)
+
+
+def _ready(tuner: Tuner) -> Part:
+    """Pods, "-" where they were not looked at."""
+    t = tuner.target
+    if t.problem or not t.wanted:
+        return Part("-")
+    return Part(f"{t.ready}/{t.wanted}", "" if t.ready >= t.wanted else "bad")
 
 
 def doing(tuner: Tuner, now: float) -> str:
@@ -38,37 +77,48 @@ def doing(tuner: Tuner, now: float) -> str:
     return f"{reason}: {message}" if message else reason or "-"
 
 
-def tree(tuner: Tuner, now: float) -> list[Line]:
-    """Target, pods, canary, trial, budget, why it waits, and what a person can do next."""
+def tree(tuner: Tuner, now: float, width: int | None = None) -> list[Line]:
+    """Is it safe; target, pods, trial, finding, budget, why it waits; what to do next, and how to stop it."""
     looks = Part(tuner.phase, _PHASES.get(tuner.phase, "bold"))
-    head = line(Part(f"{tuner.namespace}/{tuner.name}", "bold"), f"  mode {tuner.mode}  ", looks)
-    if tuner.ready != "True":
-        head.append(Part(f"  Ready={tuner.ready}", "bad"))
-    branches: list[tuple[str, list[Line]]] = [("target", _target(tuner))]
-    if tuner.finding:
-        severity = f" ({tuner.severity})" if tuner.severity else ""
-        branches.append(("finding", [line(Part(tuner.finding, "bold"), f"{severity} {tuner.seen}".rstrip())]))
+    out = [line(Part(f"{tuner.namespace}/{tuner.name}", "bold"), "  ", looks, f"  mode {tuner.mode}")]
+    found = safety(tuner, now)
+    out += wrapped(line(_badge(found), f" {found.text}"), width)
+    branches: list[tuple[str, list[Line], int | None]] = [("target", _target(tuner), None)]
     if tuner.active is not None:
-        branches.append(("trial", _trial(tuner.active, now)))
-    branches.append(("gain", [_gain(tuner)]))
-    branches.append(("budget", [_budget(tuner)]))
-    if tuner.waiting[0] or tuner.waiting[1]:
-        branches.append(("waiting", [line(Part(tuner.waiting[0], "warn"), f"  {tuner.waiting[1]}")]))
+        branches.append(("trial", _trial(tuner.active, now), _MESSAGE_LINES))
+    elif tuner.waiting[0] or tuner.waiting[1]:
+        branches.append(("now", [line(Part(tuner.waiting[0], "bold"), f"  {tuner.waiting[1]}")], None))
+    if tuner.finding:
+        branches.append(("finding", [_finding(tuner)], _FINDING_LINES))
     if tuner.recommendation:
-        branches.append(("advice", [line(tuner.recommendation)]))
-    branches += [("next", [line(step) for step in steps(tuner)])]
-    return [head, *_branches(branches)]
+        branches.append(("advice", [line(tuner.recommendation)], _MESSAGE_LINES))
+    if tuner.active is None and tuner.last is not None:
+        branches.append(("last", [_last(tuner.last, now)], _FINDING_LINES))
+    branches += [("gain", [_gain(tuner)], None), ("budget", [_budget(tuner)], None)]
+    branches += [
+        (name, [line(Part(command, "command"), f"   {why}")], None) for name, command, why in steps(tuner, now)
+    ]
+    return [*out, *_branches(branches, width)]
 
 
-def _branches(found: Sequence[tuple[str, list[Line]]]) -> list[Line]:
+def _branches(found: Sequence[tuple[str, list[Line], int | None]], width: int | None) -> list[Line]:
     out: list[Line] = []
-    kept = [(name, lines) for name, lines in found if lines]
-    for place, (name, lines) in enumerate(kept):
-        last = place == len(kept) - 1
-        for number, one in enumerate(lines):
+    inner = None if width is None else max(20, width - 3 - _LABEL)
+    for place, (name, lines, most) in enumerate(found):
+        last = place == len(found) - 1
+        broken = [piece for one in lines for piece in wrapped(one, inner, most)]
+        for number, one in enumerate(broken):
             stem = ("└─ " if last else "├─ ") if number == 0 else ("   " if last else "│  ")
-            out.append([Part(stem, "dim"), Part((name if number == 0 else "").ljust(_LABEL - 3), "dim"), *one])
+            label = Part((name if number == 0 else "").ljust(_LABEL), "bold" if name in _ACTIONS else "")
+            out.append([Part(stem, "dim"), label, *one])
     return out
+
+
+def _finding(tuner: Tuner) -> Line:
+    if tuner.finding == "None":
+        return line("none: nothing is known that holds it back")
+    severity = f" ({tuner.severity})" if tuner.severity else ""
+    return line(Part(tuner.finding, "bold"), f"{severity}  {tuner.seen}".rstrip())
 
 
 def _target(tuner: Tuner) -> list[Line]:
@@ -78,35 +128,64 @@ def _target(tuner: Tuner) -> list[Line]:
     look = "good" if t.ready >= t.wanted else "bad"
     head = line(f"Deployment {t.name}  ", Part(f"{t.ready}/{t.wanted} ready", look))
     if t.paused:
-        head.append(Part("  rollout paused" + (" by the trial" if tuner.active is not None else ""), "warn"))
-    return [head, *(_pod(p) for p in t.pods)]
+        ours = tuner.active is not None
+        head.append(Part("  rollout paused by the trial" if ours else "  rollout paused", "" if ours else "warn"))
+    few = len(t.pods) <= _MOST_PODS
+    named = [p for p in t.pods if few or p.role == "canary" or not p.ready][: _MOST_PODS + 1]
+    return [head, *(_pod(p) for p in named), *_others([p for p in t.pods if p not in named], alone=not named)]
 
 
 def _pod(pod: Pod) -> Line:
     state = Part("ready" if pod.ready else pod.phase if pod.phase != "Running" else "not ready",
                  "good" if pod.ready else "bad")  # fmt: skip
-    restarts = f"  {pod.restarts} restarts" if pod.restarts else ""
-    return line(f"pod {pod.name}  ", state, Part(f"  {pod.role}" if pod.role else "", "bold"), Part(restarts, "warn"))
+    role = [Part(pod.role, "bold"), Part(" ")] if pod.role else []
+    return line(*role, f"pod {pod.name}  ", state, _restarts(pod.restarts))
+
+
+def _others(pods: Sequence[Pod], *, alone: bool) -> list[Line]:
+    """Many pods in one line, or none where they say nothing that the line above has not said."""
+    if not pods or (alone and all(p.ready and not p.restarts for p in pods)):
+        return []
+    ready = sum(p.ready for p in pods)
+    state = Part("all ready" if ready == len(pods) else f"{ready} ready", "good" if ready == len(pods) else "bad")
+    role = [Part("control", "bold"), Part(" ")] if pods[0].role == "control" else []
+    count = f"{len(pods)} {'' if alone or role else 'other '}pod{'' if len(pods) == 1 else 's'}  "
+    return [line(*role, count, state,
+                 _restarts(sum(p.restarts for p in pods)))]  # fmt: skip
+
+
+def _restarts(count: int) -> Part:
+    """Of containers: the kubelet's own count, not the trials'."""
+    return Part(f"  {count} container restart{'' if count == 1 else 's'}" if count else "", "warn")
 
 
 def _trial(trial: Trial, now: float) -> list[Line]:
     phase = Part(trial.phase, _PHASES.get(trial.phase, "bold"))
-    out = [line(Part(trial.name, "bold"), "  ", phase, f" for {age(trial.since, now)}  {trial.settings}")]
+    out = [line(Part(trial.name, "bold"), "  ", phase, f" for {age(trial.since, now)}  ", Part(trial.settings, "bold"))]
     if trial.verdict:
         seen = f"{trial.gain} ({trial.interval})" if trial.interval else trial.gain
         out.append(line("so far ", Part(trial.verdict, _LOOKS.get(trial.verdict, "")), f"  {trial.reason}  {seen}"))
-    if trial.message:
-        out.append(line(Part(trial.message, "dim")))
     if trial.phase == AWAITING and trial.origin:
         out.append(line(f"why: {trial.origin}"))
+    elif trial.message:
+        out.append(line(trial.message))
     return out
+
+
+def _last(trial: Trial, now: float) -> Line:
+    ended = f" {age(trial.finished, now)} ago" if trial.finished else ""
+    seen = f"{trial.gain} ({trial.interval})" if trial.interval else trial.gain
+    return line(
+        f"{trial.name} ", Part(trial.phase, _PHASES.get(trial.phase, "")), f"{ended}  {trial.reason}  {seen}  ",
+        trial.settings,
+    )  # fmt: skip
 
 
 def _gain(tuner: Tuner) -> Line:
     done = tuner.outcomes
     parts = [f"{done[k]} {word}" for k, word in (("promoted", "kept"), ("rolledBack", "rolled back"),
              ("inconclusive", "unclear"), ("failed", "failed")) if done.get(k)]  # fmt: skip
-    told = f"  of {done.get('total', 0)} finished trials: {', '.join(parts)}" if parts else "  no finished trial yet"
+    told = f"  {done.get('total', 0)} finished: {', '.join(parts)}" if parts else "  no finished trial yet"
     return line(Part(tuner.gain or "none yet", "good" if tuner.gain else ""), told)
 
 
@@ -116,21 +195,39 @@ def _budget(tuner: Tuner) -> Line:
     return line(f"{tuner.restarts_today}{most} restarts in 24 h{trials}")
 
 
-def steps(tuner: Tuner) -> list[str]:
-    """Commands that make sense now."""
+def steps(tuner: Tuner, now: float) -> list[tuple[str, str, str]]:
+    """(label, command, what it does) that make sense now; the last one stops it."""
     own = f"-n {tuner.namespace}"
-    active = tuner.active
-    if active is not None and active.phase == AWAITING:
-        return [f"kubectl trimtab approve {active.name} {own}", f"kubectl trimtab reject {active.name} {own}"]
+    active, name = tuner.active, tuner.name
+
+    def command(verb: str, what: str = name) -> str:
+        return f"kubectl trimtab {verb} {what} {own}"
+
     if tuner.suspended:
-        return [f"kubectl trimtab resume {tuner.name} {own}"]
-    if active is not None:
-        return [f"kubectl trimtab rollback {tuner.name} {own}   (ends this trial)"]
-    if tuner.recommendation:
-        return [f"kubectl trimtab diff {tuner.name} {own}"]
-    if tuner.ready != "True":
-        return [f"kubectl trimtab doctor {tuner.name} {own}"]
-    return []
+        first = [("next", command("resume"), "it goes on")]
+        return first if active is None else [("wait", command("watch"), f"{active.name} is being rolled back"), *first]
+    out: list[tuple[str, str, str]] = []
+    if active is not None and active.phase == AWAITING:
+        out += [("yes", command("approve", active.name), "one canary starts"),
+                ("no", command("reject", active.name), "not proposed again")]  # fmt: skip
+    elif active is not None and active.phase == "RollingBack":
+        return [("stop", command("pause"), "no other trial begins after it")]
+    elif active is not None and silence(tuner, now):
+        return [("check", command("doctor"), "is the operator running?"),
+                ("stop", command("rollback"), "needs it; without it: docs/safety.md")]  # fmt: skip
+    elif active is not None:
+        return [("stop", command("rollback"), "ends this trial, then pauses")]
+    if tuner.stalled[0] in tuner.found:
+        out.append(("check", command("explain"), "what was seen, what to do"))
+    elif not tuner.looked or tuner.stalled[0]:
+        out.append(("check", command("doctor"), "tells what is missing"))
+    elif tuner.recommendation:
+        out.append(("next", command("diff"), "the patch to apply"))
+    if tuner.kept is not None:
+        out.append(("undo", command("rollback"), f"back to before {tuner.kept.name}; restarts every pod"))
+    if tuner.mode != "Recommend":
+        out.append(("stop", command("pause"), "no other trial begins"))
+    return out
 
 
 def history(tuner: Tuner, width: int | None) -> list[Line]:
