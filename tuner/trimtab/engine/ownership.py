@@ -37,12 +37,17 @@ _MARKS: Final[tuple[tuple[OwnerKind, str], ...]] = (
 )
 _PLACES: Final = ("labels", "annotations")
 #: kind of a controller -> where its spec holds the engine's arguments. Sources: KServe v1beta1 ModelSpec (a container
-#: with args), LeaderWorkerSet v1, Ray Serve LLM (llm_configs in serveConfigV2)
+#: with args) and v1alpha2 WorkloadSpec, the production stack's VLLMRuntime, LeaderWorkerSet v1, Ray Serve LLM
+#: (llm_configs in serveConfigV2)
 _PLACES_OF_ARGUMENTS: Final[Mapping[str, str]] = {
     "InferenceService": "spec.predictor.model.args (or args in spec.predictor.containers)",
+    "LLMInferenceService": "args of container main in spec.template",
+    "VLLMRuntime": "spec.model, spec.vllmConfig",
     "LeaderWorkerSet": "args in spec.leaderWorkerTemplate",
     "RayService": "engine_kwargs in spec.serveConfigV2",
 }
+#: on what KServe makes; a Knative Revision that it owns in a long chain has no other sign of it
+_INFERENCE_SERVICE: Final = "serving.kserve.io/inferenceservice"
 #: field managers under which the tools write
 _MANAGERS: Final[Mapping[str, OwnerKind]] = {
     "argocd-controller": "argocd",
@@ -67,6 +72,8 @@ class Owner:
     reverts: bool
     evidence: str
     advice: str
+    #: a controller's object: (apiVersion, kind, name)
+    reference: tuple[str, str, str] | None = None
 
     @property
     def title(self) -> str:
@@ -89,10 +96,24 @@ def _controllers(metadata: Metadata) -> Iterator[Owner]:
     references = metadata.get("ownerReferences")
     for reference in references if isinstance(references, list) else ():
         if isinstance(reference, Mapping) and reference.get("controller") is True:
-            name = f"{reference.get('kind', 'object')} {reference.get('name', '')}".rstrip()
-            place = _PLACES_OF_ARGUMENTS.get(str(reference.get("kind")), "the spec")
+            version, kind, called = (str(reference.get(key) or "") for key in ("apiVersion", "kind", "name"))
+            seen = _behind_knative(reference, metadata) or (version, kind or "object", called)
+            name = f"{seen[1]} {seen[2]}".rstrip()
+            place = _PLACES_OF_ARGUMENTS.get(seen[1], "the spec")
             advice = f"Change {place} of {name}: its controller writes this object from it."
-            yield Owner("controller", name, True, True, "metadata.ownerReferences", advice)
+            yield Owner("controller", name, True, True, "metadata.ownerReferences", advice, seen)
+
+
+def _behind_knative(reference: Mapping[str, Any], metadata: Metadata) -> tuple[str, str, str] | None:
+    """The InferenceService that a Knative Revision was made for."""
+    name = _texts(metadata, "labels").get(_INFERENCE_SERVICE)
+    revision = group_of(str(reference.get("apiVersion", ""))) == "serving.knative.dev"
+    return ("serving.kserve.io/v1beta1", "InferenceService", name) if revision and name else None
+
+
+def group_of(api_version: str) -> str:
+    """The API group, "" for the core one."""
+    return api_version.partition("/")[0] if "/" in api_version else ""
 
 
 def _marked(metadata: Metadata) -> Iterator[Owner]:

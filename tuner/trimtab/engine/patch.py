@@ -48,8 +48,8 @@ def json_patch(
     if "name" in before:
         operations.append({"op": "test", "path": f"{base}/name", "value": before["name"]})
     for where in _LISTS:
-        operations += _list_operations(f"{base}/{where}", before.get(where), after.get(where))
-    for at, old, new in _variables(before, after):
+        operations += list_operations(f"{base}/{where}", before.get(where), after.get(where))
+    for at, old, new in variables(before, after):
         path = f"{base}/env/{at}"
         operations += [
             {"op": "test", "path": f"{path}/name", "value": old["name"]},
@@ -59,7 +59,7 @@ def json_patch(
     return operations
 
 
-def _variables(
+def variables(
     before: Mapping[str, Any], after: Mapping[str, Any]
 ) -> Iterator[tuple[int, Mapping[str, Any], Mapping[str, Any]]]:
     """Entries of env whose value differs, with their index."""
@@ -102,7 +102,8 @@ def _without(container: Mapping[str, Any]) -> dict[str, Any]:
     return bare
 
 
-def _list_operations(path: str, before: Sequence[str] | None, after: Sequence[str] | None) -> list[Operation]:
+def list_operations(path: str, before: Sequence[str] | None, after: Sequence[str] | None) -> list[Operation]:
+    """From one list of texts at the JSON pointer `path` to another; None is a list that is not there."""
     if before == after:
         return []
     if before is None:
@@ -174,10 +175,10 @@ def snippet(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
         if container.get(where):
             lines.append(f"{where}:")
             lines += [f"- {_harmless(_masked(item, secrets))}" for item in container[where]]
-    variables = [new for _, _, new in _variables(old, container)]
-    if variables:
+    changed_variables = [new for _, _, new in variables(old, container)]
+    if changed_variables:
         lines.append("env:")
-        for entry in variables:
+        for entry in changed_variables:
             lines.append(f"- name: {_harmless(str(entry['name']))}")
             lines.append(f"  value: {_harmless(_masked(entry['value'], secrets))}")
     return "\n".join(lines) + "\n"

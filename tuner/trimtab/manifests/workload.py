@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from trimtab.engine.ownership import group_of
 from trimtab.manifests.documents import Document
 
 Path = tuple[str | int, ...]
@@ -77,7 +78,7 @@ class Workload:
     @property
     def pointer(self) -> str:
         """The template's place in its own object, as a JSON pointer."""
-        below = TEMPLATES[_group_of(self.api_version), self.kind]
+        below = TEMPLATES[group_of(self.api_version), self.kind]
         return "".join(f"/{key}" for key in below)
 
 
@@ -207,11 +208,7 @@ def _mentions(values: Sequence[Any], pattern: re.Pattern[str]) -> bool:
 
 
 def _group(body: Mapping[str, Any]) -> str:
-    return _group_of(str(body.get("apiVersion", "")))
-
-
-def _group_of(api_version: str) -> str:
-    return api_version.partition("/")[0] if "/" in api_version else ""
+    return group_of(str(body.get("apiVersion", "")))
 
 
 def _metadata(body: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -1,5 +1,6 @@
 """A recommended change in the forms in which the Deployment's owner keeps it: Helm values, Kustomize, a strategic merge
-patch, a JSON patch. Pure: two pod templates in, texts out. Nothing here is applied by Trimtab.
+patch, a JSON patch; for a controller a patch of the object that it reads. Pure: two pod templates in, texts out.
+Nothing here is applied by Trimtab.
 
 Hazards: args is a list that a merge replaces as a whole, so the merge forms hold the whole list, as it was seen live;
 the JSON forms test each item that they replace. A form that would show an API key is left out.
@@ -8,8 +9,9 @@ the JSON forms test each item that they replace. A form that would show an API k
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import yaml
@@ -18,6 +20,7 @@ from trimtab.engine.ownership import Owner, owners
 from trimtab.engine.patch import changed_container, json_patch, secrets_of
 from trimtab.engine.settings import Configuration
 from trimtab.errors import InputError
+from trimtab.plan.owner_patch import OwnerPatch, Seen, command, owner_patch
 
 Json = Mapping[str, Any]
 #: characters of one form; four of them fit a status beside all else
@@ -28,7 +31,25 @@ _STACK_VALUES: Final[Mapping[str, tuple[str, str]]] = {
     "enable_prefix_caching": ("enablePrefixCaching", "--enable-prefix-caching"),
 }
 _STACK_RELEASE, _STACK_MODEL = "helm-release-name", "model"
+#: label of llm-d and KServe on the pods of a split service: prefill, decode or both
+_ROLE: Final = "llm-d.ai/role"
+#: chart llm-d-modelservice; its Deployments are called by their part, and each part's containers have args of their own
+_LLMD_CHART: Final = "llm-d-modelservice-"
+_LLMD_PARTS: Final = ("decode", "prefill")
+#: what that chart writes by itself, in this order
+_LLMD_WRITTEN: Final = re.compile(
+    r"(?:--model )?\S+ --port \d+(?: --(?:tensor|data)-parallel-size(?:-local)? \d+)* --served-model-name \S+"
+)
+_SERVE: Final = ["vllm", "serve"]
 _NO_OWNER: Final = "Nobody else is known to write this Deployment: any of the forms will do, or the command in patch."
+
+
+@dataclass(frozen=True)
+class Source:
+    """The object that a Deployment's controller reads. resource: its plural and group, as kubectl takes them."""
+
+    resource: str
+    body: Json = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -41,6 +62,9 @@ class Handover:
     strategic: str = ""
     kustomize: str = ""
     helm_values: str = ""
+    #: JSON patch of the controller's object, and the kubectl line that applies it
+    owner_patch: str = ""
+    command: str = ""
 
     def files(self) -> dict[str, str]:
         """By the names that the tools expect."""
@@ -49,14 +73,19 @@ class Handover:
             "kustomization.yaml": self.kustomize,
             "patch.yaml": self.strategic,
             "patch.json": self.json_patch,
+            "owner-patch.json": self.owner_patch,
         }
         return {name: text for name, text in named.items() if text}
 
 
-def handover(deployment: Json, before: Json, after: Json, changes: Mapping[str, object]) -> Handover | None:
+def handover(
+    deployment: Json, before: Json, after: Json, changes: Mapping[str, object], source: Source | None = None,
+    version: str | None = None,
+) -> Handover | None:  # fmt: skip
     """The change from template `before` to `after` for the owner of the Deployment.
 
-    changes: the settings that change, by name. None where nothing changes or more than a command line does.
+    changes: the settings that change, by name. source: the object that the Deployment's controller reads, where it is
+    known. version: vLLM's. None where nothing changes or more than a command line does.
     """
     meta = deployment["metadata"]
     found = owners(meta)
@@ -73,14 +102,37 @@ def handover(deployment: Json, before: Json, after: Json, changes: Mapping[str, 
         return "" if len(text) > MOST_FORM or any(s in text or json.dumps(s)[1:-1] in text for s in secrets) else text
 
     first = found[0] if found else None
+    if first is not None and first.refuses:
+        prefill = str((meta.get("labels") or {}).get(_ROLE)) == "prefill"
+        seen = Seen(before, after, changed[1], changed[2], changes, version, prefill)
+        return _for_controller(first, source, seen, shown)
     return Handover(
         owner=first.title if first else "",
         advice=first.advice if first else _NO_OWNER,
         json_patch=shown(json.dumps(operations, indent=1) + "\n"),
         strategic=shown(_yaml(_strategic(meta, *changed))),
         kustomize=shown(_kustomize(meta["name"], operations)),
-        helm_values=shown(_helm_values(meta, changed[2], changes)) if _by_helm(found) else "",
+        helm_values=shown(_helm_values(meta, changed[1], changed[2], changes)) if _by_helm(found) else "",
     )
+
+
+def _for_controller(owner: Owner, source: Source | None, seen: Seen, shown: Callable[[str], str]) -> Handover:
+    """A patch of the Deployment would be undone, so there is none: only the controller's object counts."""
+    if source is None:
+        return Handover(owner.title, owner.advice)
+    made: OwnerPatch = owner_patch(source.body, seen)
+    if made.problem:
+        return Handover(owner.title, f"{owner.advice} There is no patch for it: {made.problem}.")
+    meta = source.body["metadata"]
+    text = shown(json.dumps(list(made.operations), indent=1) + "\n")
+    line = shown(command(source.resource, meta["name"], meta.get("namespace", "default"), made.operations))
+    if not text or not line:
+        return Handover(
+            owner.title, f"{owner.advice} The patch would show an API key or is too long, so it is left out."
+        )
+    above = [o.advice for o in owners(meta)][:1]
+    advice = " ".join(part for part in (owner.advice, made.note, *above) if part)
+    return Handover(owner.title, advice, owner_patch=text, command=line)
 
 
 def _by_helm(found: tuple[Owner, ...]) -> bool:
@@ -108,14 +160,32 @@ def _kustomize(name: str, operations: list[dict[str, Any]]) -> str:
     return _yaml({"patches": [{"target": target, "patch": patch}]})
 
 
-def _helm_values(meta: Json, after: Json, changes: Mapping[str, object]) -> str:
+def _helm_values(meta: Json, before: Json, after: Json, changes: Mapping[str, object]) -> str:
     """For a chart whose values are known, else the container's list under the name that most charts give it."""
-    stack = _stack_values(meta, after, changes)
-    if stack is not None:
-        return stack
+    known = _stack_values(meta, after, changes) or _llmd_values(meta, before, after)
+    if known is not None:
+        return known
     where = "args" if after.get("args") else "command"
     text = f"# The chart decides under which key it takes the container's {where}; look for it in its values.\n"
     return text + _yaml({where: after.get(where)})
+
+
+def _llmd_values(meta: Json, before: Json, after: Json) -> str | None:
+    """Of the llm-d-modelservice chart (templates/_helpers.tpl: command): it writes the model, port, parallelism and
+    served name in front of the entry's own args, unless the entry has a command of its own.
+    """
+    labels = meta.get("labels")
+    chart = str(labels.get("helm.sh/chart", "")) if isinstance(labels, Mapping) else ""
+    part = next((p for p in _LLMD_PARTS if str(meta["name"]).endswith(f"-{p}")), None)
+    if not chart.startswith(_LLMD_CHART) or part is None or before.get("command") != after.get("command"):
+        return None
+    args = [str(item) for item in after.get("args") or ()]
+    written = _LLMD_WRITTEN.match(" ".join(args)) if (after.get("command") or _SERVE) == _SERVE else None
+    own = args[len(written[0].split()) :] if written else args
+    head = f"# Into entry {json.dumps(after['name'])} of {part}.containers; Helm replaces lists: keep its other keys.\n"
+    if written:
+        head += f"# Unless its modelCommand is custom, the chart itself writes {json.dumps(written[0])}.\n"
+    return head + _yaml({part: {"containers": [{"name": after["name"], "args": own}]}})
 
 
 def _stack_values(meta: Json, after: Json, changes: Mapping[str, object]) -> str | None:
