@@ -55,6 +55,9 @@ RIGHTS: Final = [
     Right("list", "poddisruptionbudgets", "Apply", "list PodDisruptionBudget", "note NoRight"),
     Right("list", "horizontalpodautoscalers", "Apply", "list HorizontalPodAutoscaler", "note NoRight"),
     Right("list", "verticalpodautoscalers", "Apply", "list VerticalPodAutoscaler", "note NoRight"),
+    Right("get", "inferenceservices", "always", "owner InferenceService", "no patch for it, advice in words"),
+    Right("get", "llminferenceservices", "always", "owner LLMInferenceService", "no patch for it, advice in words"),
+    Right("get", "vllmruntimes", "always", "owner VLLMRuntime", "no patch for it, advice in words"),
     Right("create", "events", "always", "create Event", "no events, a warning in the log"),
     Right("get", "leases", "own", "get Lease", "the lease is not held: nothing is done"),
     Right("create", "leases", "own", "create Lease", "the lease is not held: nothing is done"),
@@ -62,6 +65,13 @@ RIGHTS: Final = [
     Right("get", "configmaps", "own", "get ConfigMap", "note NoRight: no kill switch"),
     Right("get", "customresourcedefinitions", "crds", "crd_version CRD", "an old schema is not noticed"),
 ]
+
+
+def _owner_path(kind: str, namespace: str) -> str:
+    from trimtab_operator.cluster import OWNERS
+
+    (((group, _), plural),) = [item for item in OWNERS.items() if item[0][1] == kind]
+    return f"/apis/{group}/v1alpha1/namespaces/{namespace}/{plural}/right"
 
 
 def call_of(right: Right) -> Callable[[Any, str], object] | None:
@@ -84,6 +94,7 @@ def call_of(right: Right) -> Callable[[Any, str], object] | None:
         "write_status": lambda c, ns: c.write_status(kind, seen(ns), {}),
         "replace": lambda c, ns: c.replace(kind, seen(ns)),
         "pod_log": lambda c, ns: c._raw("GET", f"{c._path('Pod', ns, 'right')}/log"),  # it takes a refusal for ""
+        "owner": lambda c, ns: c._call("GET", _owner_path(kind, ns)),  # it takes a refusal for None
         "crd_version": lambda c, _: c._call(
             "GET", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/vllmtuners.trimtab.dev"
         ),

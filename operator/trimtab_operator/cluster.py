@@ -11,6 +11,7 @@ import base64
 import json
 import logging
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote, urlencode
@@ -40,10 +41,17 @@ KINDS: Final[Mapping[str, tuple[str, str]]] = {
     "Event": ("apis/events.k8s.io/v1", "events"),
     "Lease": ("apis/coordination.k8s.io/v1", "leases"),
 }
+#: what may own a target: API group and kind -> plural. Only read, in whatever version its Deployment names
+OWNERS: Final[Mapping[tuple[str, str], str]] = {
+    ("serving.kserve.io", "InferenceService"): "inferenceservices",
+    ("serving.kserve.io", "LLMInferenceService"): "llminferenceservices",
+    ("production-stack.vllm.ai", "VLLMRuntime"): "vllmruntimes",
+}
+_API_VERSION: Final = re.compile(r"v\d+(?:(?:alpha|beta)\d+)?")
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 #: annotation of our CRDs; raised with each change of the schema that the operator needs
 CRD_VERSION_ANNOTATION: Final = "trimtab.dev/crd-version"
-CRD_VERSION: Final = "3"
+CRD_VERSION: Final = "4"
 CRDS: Final = ("vllmtuners.trimtab.dev", "tuningtrials.trimtab.dev")
 #: names the operator's writes in managedFields
 FIELD_MANAGER: Final = "trimtab"
@@ -102,6 +110,19 @@ class Cluster:
             if not token:
                 return items
             query = {**query, "continue": token}
+
+    def owner(self, namespace: str, api_version: str, kind: str, name: str) -> Json | None:
+        """An object of `OWNERS`; None where its kind is another, it does not exist or this account may not read it."""
+        group, _, version = api_version.partition("/")
+        plural = OWNERS.get((group, kind))
+        if plural is None or not _API_VERSION.fullmatch(version):
+            return None
+        path = f"/apis/{group}/{version}/namespaces/{quote(namespace, safe='')}/{plural}/{quote(name, safe='')}"
+        try:
+            return self._call("GET", path)
+        except (TargetNotFound, TargetRefused) as error:
+            _log.info("%s %s/%s is not read: %s", kind, namespace, name, error)
+            return None
 
     def pod_log(self, namespace: str, pod: str, container: str, *, previous: bool, lines: int = 100) -> str:
         """The last lines of a container's log, "" where there are none. Untrusted text: show, never interpret."""

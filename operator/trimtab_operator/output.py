@@ -7,17 +7,17 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from trimtab.engine.ownership import owners
+from trimtab.engine.ownership import group_of, owners
 from trimtab.errors import TrimtabError
-from trimtab.plan.handover import Handover, changes_between, handover
+from trimtab.plan.handover import Handover, Source, changes_between, handover
 from trimtab.plan.preconditions import FleetView
 from trimtab.plan.record import Phase, TrialKind, TrialRecord
 from trimtab.plan.spec import TunerSpec
 from trimtab.tune.proposals import Suggestion
-from trimtab_operator.cluster import FIELD_MANAGER, Cluster
+from trimtab_operator.cluster import FIELD_MANAGER, OWNERS, Cluster
 from trimtab_operator.records import TUNER_LABEL, owned_by, record_of, unix
 from trimtab_operator.target import Target
 
@@ -28,6 +28,7 @@ _FILES: Final = {
     "kustomize": "kustomization.yaml",
     "strategicPatch": "patch.yaml",
     "jsonPatch": "patch.json",
+    "ownerPatch": "owner-patch.json",
 }
 #: the Deployment controller; it writes status and one annotation
 _CONTROLLER: Final = "kube-controller-manager"
@@ -39,14 +40,44 @@ class Advice:
     handover: Handover | None = None
 
 
-def advice(target: Target, fleet: FleetView, trials: Sequence[Json], suggestion: Suggestion | None) -> Advice:
-    """The suggestion with its forms; without one, what was promoted and is not in the owner's source."""
+def advice(
+    target: Target,
+    fleet: FleetView,
+    trials: Sequence[Json],
+    suggestion: Suggestion | None,
+    cluster: Cluster | None = None,
+) -> Advice:
+    """The suggestion with its forms; without one, what was promoted and is not in the owner's source.
+
+    cluster: where a controller's object is read. A controller's Deployment gets a patch of that object, never its own.
+    """
     if target.deployment is None or fleet.configuration is None:
         return Advice(suggestion)
     if suggestion is None:
         return _unsaved(target.deployment, fleet, trials)
     changes = changes_between(fleet.configuration, suggestion.configuration)
-    return Advice(suggestion, handover(target.deployment, target.template, suggestion.template, changes))
+    source = _source(target.deployment["metadata"], cluster)
+    made = handover(
+        target.deployment, target.template, suggestion.template, changes, source, fleet.engine_version
+    )  # fmt: skip
+    if made is not None and owned_by_controller(target.deployment["metadata"]):
+        suggestion = replace(suggestion, patch=made.command or f"# {made.advice}", snippet="")
+    return Advice(suggestion, made)
+
+
+def owned_by_controller(meta: Mapping[str, Any]) -> bool:
+    return any(owner.refuses for owner in owners(meta))
+
+
+def _source(meta: Mapping[str, Any], cluster: Cluster | None) -> Source | None:
+    """The object that the Deployment's controller reads, where it is of a known kind and may be read."""
+    found = next((o for o in owners(meta) if o.reference), None)
+    if found is None or found.reference is None or cluster is None:
+        return None
+    api_version, kind, name = found.reference
+    body = cluster.owner(meta["namespace"], api_version, kind, name)
+    group = group_of(api_version)
+    return None if body is None else Source(f"{OWNERS[group, kind]}.{group}", body)
 
 
 def _unsaved(deployment: Json, fleet: FleetView, trials: Sequence[Json]) -> Advice:
@@ -88,6 +119,7 @@ def forms(made: Handover) -> Json:
         "strategicPatch": made.strategic,
         "kustomize": made.kustomize,
         "helmValues": made.helm_values,
+        "ownerPatch": made.owner_patch,
     }
     return {"owner": made.owner, "advice": made.advice, "forms": {k: v for k, v in texts.items() if v}}
 

@@ -147,7 +147,7 @@ def _add_suggestion(status: Json, suggestion: Suggestion | None, made: Handover 
     shown = status.pop("recommendation", None)
     if suggestion is not None:
         same = shown and _same_advice(shown["configuration"], suggestion.configuration.to_camel())
-        if same and ("forms" in shown) == (made is not None):
+        if same and _same_forms(shown, made):
             status["recommendation"] = shown
             return
         status["recommendation"] = {
@@ -157,6 +157,12 @@ def _add_suggestion(status: Json, suggestion: Suggestion | None, made: Handover 
             "snippet": _shown(suggestion.snippet),
             **(forms(made) if made is not None else {}),
         }
+
+
+def _same_forms(shown: Json, made: Handover | None) -> bool:
+    """Whether the advice is for the same owner in the same forms: a right or an owner may have come meanwhile."""
+    new = forms(made) if made is not None else {}
+    return shown.get("owner") == new.get("owner") and set(shown.get("forms") or ()) == set(new.get("forms") or ())
 
 
 def _shown(text: str) -> str:

@@ -52,6 +52,9 @@ READ = {
     ("pods/log", "get"),
     ("events", "create"),
     ("namespaces", "get"),
+    ("inferenceservices", "get"),
+    ("llminferenceservices", "get"),
+    ("vllmruntimes", "get"),
 }
 LOOK = {("deployments", "get list"), ("pods", "list")}
 #: trials on Deployments; the middleware's ConfigMaps, and the annotation on pods that brings a policy at once

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 from rights import RIGHTS, VERBS
-from trimtab_operator.cluster import KINDS
+from trimtab_operator.cluster import KINDS, OWNERS
 
 ROOT = Path(__file__).resolve().parents[2]
 Manifest = dict[str, Any]
 #: calls whose kind is a variable: (file, method) -> the kinds it may have
 VARIABLE = {
+    ("keeping.py", "get"): ("VLLMTuner", "TuningTrial"),
+    ("keeping.py", "write_status"): ("VLLMTuner", "TuningTrial"),
     ("main.py", "list"): ("VLLMTuner", "TuningTrial", "Deployment", "ReplicaSet", "Pod"),
     ("neighbours.py", "list"): (
         "VLLMTuner", "PodDisruptionBudget", "HorizontalPodAutoscaler", "VerticalPodAutoscaler",
@@ -30,6 +32,7 @@ def calls() -> set[tuple[str, str]]:
     found: set[tuple[str, str]] = {
         ("get", "pods/log"),
         ("get", "customresourcedefinitions"),
+        *(("get", plural) for plural in OWNERS.values()),
     }  # have methods of their own
     for path in sorted((ROOT / "operator" / "trimtab_operator").glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):

@@ -174,3 +174,54 @@ def test_without_the_right_it_is_told_and_nothing_stops(told: list[str]) -> None
     assert "is not written" in told[0]
     output(api, told).write(TUNER, spec(), STATUS)
     assert len(told) == 1
+
+
+ISVC: Json = {
+    "apiVersion": "serving.kserve.io/v1beta1", "kind": "InferenceService",
+    "metadata": {"name": "llm", "namespace": "ns"},
+    "spec": {"predictor": {"model": {"modelFormat": {"name": "vllm"}, "args": ["--model=m", "--max-num-seqs=128"]}}},
+}  # fmt: skip
+
+
+class Owners:
+    """The API server, asked for what owns a target."""
+
+    def __init__(self, body: Json | None) -> None:
+        self.body = body
+        self.asked: list[tuple[str, ...]] = []
+
+    def owner(self, *what: str) -> Json | None:
+        self.asked.append(what)
+        return self.body
+
+
+def kserve(current: Json) -> Target:
+    reference = {"apiVersion": "serving.kserve.io/v1beta1", "kind": "InferenceService", "name": "llm"}
+    return target(current, ownerReferences=[{**reference, "controller": True}])
+
+
+def shown_for(owner: Json | None, before: Json | None = None) -> Json:
+    api: Any = Owners(owner)
+    made = advice(kserve(template(128)), fleet(128), [], suggestion(48), api)
+    assert api.asked == [("ns", "serving.kserve.io/v1beta1", "InferenceService", "llm")]
+    situation = Situation(None, fleet(128), made.suggestion, handover=made.handover)
+    tuner = {**TUNER, "status": {"recommendation": before}} if before else TUNER
+    status: Json = tuner_status(tuner, spec(mode="Recommend"), [], None, situation, NOW)["recommendation"]
+    return status
+
+
+def test_for_a_target_of_kserve_the_recommendation_is_a_patch_of_its_object() -> None:
+    shown = shown_for(ISVC)
+    assert shown["owner"] == "InferenceService llm" and set(shown["forms"]) == {"ownerPatch"}
+    assert shown["patch"].startswith("kubectl patch inferenceservices.serving.kserve.io llm --namespace ns --type=json")
+    assert "deployment" not in shown["patch"] and shown["snippet"] == ""
+
+
+def test_where_the_owner_cannot_be_read_no_patch_is_offered_that_it_would_undo() -> None:
+    shown = shown_for(None)
+    assert shown["forms"] == {} and shown["patch"].startswith("# Change spec.predictor.model.args")
+    assert "kubectl" not in shown["patch"]
+
+
+def test_a_right_that_comes_later_brings_the_patch() -> None:
+    assert "ownerPatch" in shown_for(ISVC, before=shown_for(None))["forms"]

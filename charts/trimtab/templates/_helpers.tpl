@@ -142,6 +142,12 @@ resources:
   resources: [verticalpodautoscalers]
   verbs: [list] # one that resizes pods keeps trials away
 {{- end }}
+- apiGroups: [serving.kserve.io]
+  resources: [inferenceservices, llminferenceservices]
+  verbs: [get] # a target that KServe owns: the recommendation is a patch of that object
+- apiGroups: [production-stack.vllm.ai]
+  resources: [vllmruntimes]
+  verbs: [get] # likewise
 - apiGroups: [""]
   resources: [pods/log]
   verbs: [get] # last lines of a canary that crashed
