@@ -53,17 +53,30 @@ def timeline(series: Mapping[SeriesKey, Points], start: float, end: float) -> Ti
 
     None without any sample.
     """
-    seen = sorted({t for points in series.values() for t, _ in points if start - BASELINE_SECONDS <= t <= end})
-    inside = seen[bisect_left(seen, start) :]
-    if not inside:
+    seen = sorted({t for points in series.values() for t, _ in points})
+    starts = [points for (name, _), points in series.items() if name == PROCESS_START]
+    down = {f for (name, _), points in series.items() if name in CUMULATIVE for f in falls(points)}
+    return line_of(seen, starts, sorted(down), start, end)
+
+
+def line_of(
+    seen: Sequence[float], starts: Sequence[Points], down: Sequence[tuple[float, float]], start: float, end: float
+) -> Timeline | None:
+    """`timeline` from what is the same for all windows: all sample times, ascending; the series of process start
+    times; the falls of counters.
+    """
+    first, stop = bisect_left(seen, start), bisect_right(seen, end)
+    if first >= stop:
         return None
-    baseline = seen[bisect_right(seen, start) - 1 :] if seen[0] <= start else inside
-    line = Timeline(tuple(baseline))
-    starts = [line.clip(points) for (name, _), points in series.items() if name == PROCESS_START]
-    if len(starts) == 1 and starts[0]:
-        return _by_start_times(line.times, starts[0])
-    falls = sorted({t for (name, _), points in series.items() if name in CUMULATIVE for t in _falls(line.clip(points))})
-    return Timeline(line.times, tuple(falls), starts_known=False, trusted=len(falls) < 2)
+    baseline = bisect_right(seen, start) - 1
+    if baseline >= 0 and seen[baseline] >= start - BASELINE_SECONDS:
+        first = baseline
+    line = Timeline(tuple(seen[first:stop]))
+    begun = line.clip(starts[0]) if len(starts) == 1 else ()
+    if begun:
+        return _by_start_times(line.times, begun)
+    restarts = sorted({after for before, after in down if before >= line.times[0] and after <= line.times[-1]})
+    return Timeline(line.times, tuple(restarts), starts_known=False, trusted=len(restarts) < 2)
 
 
 def _by_start_times(times: tuple[float, ...], points: Points) -> Timeline:
@@ -72,8 +85,9 @@ def _by_start_times(times: tuple[float, ...], points: Points) -> Timeline:
     return Timeline(times, restarts, starts_known=True, trusted=all(step > -_SAME_PROCESS_SECONDS for _, step in steps))
 
 
-def _falls(points: Points) -> list[float]:
-    return [b[0] for a, b in pairwise(points) if b[1] < a[1]]
+def falls(points: Points) -> list[tuple[float, float]]:
+    """When a counter fell: the times of the samples before and after."""
+    return [(a[0], b[0]) for a, b in pairwise(points) if b[1] < a[1]]
 
 
 def increase(points: Points, line: Timeline) -> float | None:

@@ -22,7 +22,7 @@ from trimtab.observe.samples import BASELINE_SECONDS, MAX_POINTS, RECENT_SECONDS
 By = Literal["pod", "instance"]
 #: what the scrape job added to a series: says which target it came from
 Target = frozenset[tuple[str, str]]
-_Targets = defaultdict[Target, defaultdict[SeriesKey, dict[float, float]]]
+_Targets = defaultdict[Target, defaultdict[SeriesKey, list[Points]]]
 #: characters of pods in one query: common proxies accept URLs of 8 KiB, and the metric names take 2
 _MAX_PODS_CHARS = 2_000
 #: until samples show the scrape interval (Prometheus' default is 60 s, the usual charts set 15 to 30 s)
@@ -116,19 +116,19 @@ def decode(results: Iterable[Sequence[Any]], pods: Sequence[PodRef], by: By) -> 
     samples is taken: adding them would double every count. NaN and Inf are dropped.
     """
     wanted = {_identity(p, by): p.name for p in pods}
-    plain: dict[str, _Targets] = defaultdict(lambda: defaultdict(lambda: defaultdict(dict)))
-    infos: dict[str, list[tuple[dict[str, str], dict[float, float]]]] = defaultdict(list)
+    plain: dict[str, _Targets] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
+    infos: dict[str, list[tuple[dict[str, str], Points]]] = defaultdict(list)
+    pair = ("namespace", "pod") if by == "pod" else ("", "instance")
     for item in (item for result in results for item in result):
         labels, points = {str(k): str(v) for k, v in item["metric"].items()}, _points(item["values"])
-        asked = ("namespace", "pod") if by == "pod" else ("", "instance")
-        pod, name = wanted.get((labels.get(asked[0], ""), labels.get(asked[1], ""))), labels.pop("__name__", "")
+        pod, name = wanted.get((labels.get(pair[0], ""), labels.get(pair[1], ""))), labels.pop("__name__", "")
         if pod is None or not points or name not in WANTED:
             continue
         if name == CACHE_CONFIG:
             infos[pod].append((labels, points))
         else:
             own = own_labels(name, labels)
-            plain[pod][frozenset(labels.items()) - frozenset(own)][name, own].update(points)
+            plain[pod][frozenset(labels.items()).difference(own)][name, own].append(points)
     return {pod: _one_target(targets, infos[pod]) for pod, targets in plain.items()}
 
 
@@ -136,25 +136,36 @@ def _identity(pod: PodRef, by: By) -> tuple[str, str]:
     return (pod.namespace, pod.name) if by == "pod" else ("", instance(pod))
 
 
-def _points(values: Sequence[Sequence[Any]]) -> dict[float, float]:
-    pairs = ((float(at), float(value)) for at, value in values)
-    return {at: value for at, value in pairs if math.isfinite(value) and math.isfinite(at)}
+def _points(values: Sequence[Sequence[Any]]) -> Points:
+    """As Prometheus gave them, ascending in time; only finite ones."""
+    if not values:
+        return ()
+    at, value = (list(map(float, column)) for column in zip(*values, strict=True))
+    points = zip(at, value, strict=True)
+    if at == sorted(set(at)) and math.isfinite(sum(at)) and math.isfinite(sum(value)):
+        return tuple(points)
+    return _in_time([tuple(p for p in points if math.isfinite(p[0]) and math.isfinite(p[1]))])
 
 
-def _one_target(
-    targets: _Targets, infos: Sequence[tuple[dict[str, str], dict[float, float]]]
-) -> dict[SeriesKey, Points]:
+def _one_target(targets: _Targets, infos: Sequence[tuple[dict[str, str], Points]]) -> dict[SeriesKey, Points]:
     """cache_config_info has many labels of its own, so it belongs to a target whose identity it contains."""
 
     def vllm_samples(target: Target) -> tuple[int, list[tuple[str, str]]]:
-        return sum(len(p) for (name, _), p in targets[target].items() if name.startswith(PREFIX)), sorted(target)
+        own = (parts for (name, _), parts in targets[target].items() if name.startswith(PREFIX))
+        return sum(len(p) for parts in own for p in parts), sorted(target)
 
-    chosen = max(targets, key=vllm_samples)
-    series = {key: dict(points) for key, points in targets[chosen].items()}
+    chosen = max(targets, key=vllm_samples) if len(targets) > 1 else next(iter(targets))
+    series = targets[chosen]
     for labels, points in infos:
         if chosen <= frozenset(labels.items()):
-            series.setdefault((CACHE_CONFIG, own_labels(CACHE_CONFIG, labels)), {}).update(points)
-    return {key: tuple(sorted(points.items())) for key, points in series.items()}
+            series[CACHE_CONFIG, own_labels(CACHE_CONFIG, labels)].append(points)
+    return {key: parts[0] if len(parts) == 1 else _in_time(parts) for key, parts in series.items()}
+
+
+def _in_time(parts: Sequence[Points]) -> Points:
+    """Several answers about one series as one, ascending; of two samples of one time the later answer's."""
+    known = {at: value for part in parts for at, value in part}
+    return tuple(sorted(known.items()))
 
 
 def scrape_interval(pods: Iterable[Mapping[SeriesKey, Points]]) -> float | None:

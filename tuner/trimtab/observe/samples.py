@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 #: (unix seconds, value), ascending in time
 Points = tuple[tuple[float, float], ...]
@@ -46,6 +46,8 @@ class Samples:
     """Series by pod name. A pod that the source knows nothing of is absent."""
 
     pods: Mapping[str, Mapping[SeriesKey, Points]] = field(default_factory=dict)
+    #: what readers have worked out of these samples, so that they work it out once; goes with them
+    derived: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
 
 class MetricsSource(Protocol):
