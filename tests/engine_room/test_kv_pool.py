@@ -91,6 +91,7 @@ def test_nothing_is_derived_where_something_is_not_modelled() -> None:
         lambda: Tokens(0, 10, 11),
         lambda: fleet(usage(layout(), Tokens(0, 1, 1)), 0, 1),
         lambda: seed_max_num_seqs(100, 0),
+        lambda: seed_max_num_seqs(100, float("nan")),
     ],
 )
 def test_wrong_figures_are_named(wrong: object) -> None:
@@ -136,6 +137,6 @@ def test_windows_bound_the_waste() -> None:
     assert one.reserved.blocks == 256 + 9 and one.used.blocks == 16 + 9
 
 
-def test_seed() -> None:
+def test_the_first_number_to_try_is_the_capacity_over_the_mean_length() -> None:
     assert seed_max_num_seqs(41_408, 800) == 51
     assert seed_max_num_seqs(100, 800) == 1

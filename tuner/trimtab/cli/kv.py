@@ -88,7 +88,7 @@ MaxNewOption = Annotated[int | None, _load("max_new_tokens (max_tokens) of a req
 GeneratedOption = Annotated[int | None, _load("Tokens it really generates. Default: max_new_tokens.")]
 RunningOption = Annotated[int, _load("Requests that run at once on a replica.")]
 ReplicasOption = Annotated[int, _load("Replicas of the engine.")]
-P90Option = Annotated[float | None, _load("p90 of prompt + generated tokens. Default: --prompt + --generated.")]
+MeanOption = Annotated[float | None, _load("Mean of prompt + generated tokens. Default: --prompt + --generated.")]
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="table or json.")]
 
 
@@ -122,7 +122,7 @@ def kv(
     generated: GeneratedOption = None,
     running: RunningOption = 1,
     replicas: ReplicasOption = 1,
-    p90_tokens: P90Option = None,
+    mean_tokens: MeanOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """What a KV-cache block weighs, how many there are, and what requests reserve, use and waste. Starts nothing.
@@ -152,7 +152,7 @@ def kv(
             non_kv_bytes=_size("--non-kv-memory", non_kv_memory),
         )
         length = given.whole("--max-model-len", max_model_len)
-        load = Workload(prompt, max_new_tokens, generated, running, replicas, p90_tokens)
+        load = Workload(prompt, max_new_tokens, generated, running, replicas, mean_tokens)
         report = build_report(model, options, memory, length or model.max_model_len, load, caveat)
         _print(report, output)
 

@@ -42,7 +42,7 @@ class Workload:
     generated: int | None = None
     running: int = 1
     replicas: int = 1
-    p90_tokens: float | None = None
+    mean_tokens: float | None = None
 
     def tokens(self, max_model_len: int | None) -> Tokens | None:
         """None if nothing is said. vLLM's chat default for max_new_tokens is what is left of max_model_len."""
@@ -104,9 +104,9 @@ def build_report(
     if count is not None and max_model_len is not None:
         capacity = layout.capacity_tokens(count.blocks, max_model_len)
         concurrency = layout.max_concurrency(count.blocks, max_model_len)
-    p90 = load.p90_tokens
-    if p90 is None and tokens is not None:
-        p90 = tokens.prompt + tokens.generated or None
+    mean = load.mean_tokens
+    if mean is None and tokens is not None:
+        mean = tokens.prompt + tokens.generated or None
     return Report(
         layers=_describe(model),
         layout=layout,
@@ -120,7 +120,7 @@ def build_report(
         fleet=None if one is None else fleet(one, load.running, load.replicas),
         capacity_tokens=capacity,
         max_concurrency=concurrency,
-        seed_max_num_seqs=None if capacity is None or p90 is None else seed_max_num_seqs(capacity, p90),
+        seed_max_num_seqs=None if capacity is None or mean is None else seed_max_num_seqs(capacity, mean),
         notes=_notes(layout, count, derived, one, load, caveat),
     )
 
@@ -191,7 +191,7 @@ def _cache_table(report: Report) -> Table:
         table.add_row("capacity", f"{report.capacity_tokens:,} tokens", f"requests of {length}")
         table.add_row("requests of full length at once", f"{report.max_concurrency:.2f}", length)
     if report.seed_max_num_seqs is not None:
-        table.add_row("first max_num_seqs to try", str(report.seed_max_num_seqs), "capacity / p90(prompt + generated)")
+        table.add_row("first max_num_seqs to try", str(report.seed_max_num_seqs), "capacity / mean(prompt + generated)")
     return table
 
 

@@ -56,8 +56,8 @@ def spiral(case: Case) -> Finding | None:
     return Finding(
         "DeathSpiral", Severity.CRITICAL, min(0.97, _confidence(case) + (0.05 if each and flat else 0.0)),
         f"Preempted requests come back, compete and are preempted again{shown}{why}.",
-        f"Lower {_names(case)} (to about KV tokens / (p90 prompt + p90 output)), keep a watermark of 0.02-0.05, check "
-        "that admission asks for the whole prompt. At the gateway: admit less until it drains.",
+        f"Lower {_names(case)} (to about KV tokens / (mean prompt + mean output)), keep a watermark of 0.02-0.05, "
+        "check that admission asks for the whole prompt. At the gateway: admit less until it drains.",
         _evidence(case), avoid=_AVOID, tunable=True, settings=case.engine.levers("slots", "watermark"),
     )  # fmt: skip
 
