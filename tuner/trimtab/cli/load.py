@@ -8,6 +8,16 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from trimtab.cli.load_options import (
+    SLO_TPOT,
+    SLO_TTFT,
+    CancelOption,
+    MaxOutputTokensOption,
+    MaxPromptTokensOption,
+    OutputOption,
+    PromptOption,
+    TraceOption,
+)
 from trimtab.errors import InputError, TrimtabError
 from trimtab.load.client import Lengths
 from trimtab.load.prompt import Unit
@@ -39,20 +49,12 @@ RateOption = Annotated[
 DurationOption = Annotated[
     float | None, _shape("Seconds in which requests are sent. Default 60; for a trace all of it.")
 ]
-TraceOption = Annotated[
-    str | None, _shape("azure:FILE (CSV) or mooncake:FILE (JSONL); may be .gz. Default: generated.")
-]
-PromptOption = Annotated[str, _shape("Generated prompt tokens, lognormal: MEDIAN or MEDIAN:SIGMA.")]
-OutputOption = Annotated[str, _shape("Generated output tokens, lognormal: MEDIAN or MEDIAN:SIGMA.")]
 SharedPrefixOption = Annotated[
     str | None, _shape("SHARE:GROUPS:TOKENS, such as 0.5:4:512: that share of prompts starts with one of the prefixes.")
 ]
-CancelOption = Annotated[float, _shape("Share of requests (0-1) left mid-stream at a random token.")]
 MaxTokensRatioOption = Annotated[
     str, _shape("max_tokens / output length, LOW:HIGH; the server sees it with emulated lengths only.")
 ]
-MaxPromptTokensOption = Annotated[int | None, _shape("Cut longer prompts to this.")]
-MaxOutputTokensOption = Annotated[int | None, _shape("Cut longer outputs to this.")]
 SeedOption = Annotated[int, _shape("Same seed, same arrivals, lengths and cancellations.")]
 ModelOption = Annotated[str | None, _client("Model name. Default: the first of /v1/models.")]
 NaturalLengthsOption = Annotated[
@@ -76,8 +78,8 @@ DrainOption = Annotated[
     float | None, _client("Seconds to wait for open requests after the last was sent. Default: --timeout.")
 ]
 ApiKeyOption = Annotated[str | None, _client("Sent as a bearer token.", envvar="TRIMTAB_API_KEY")]
-SloTtftOption = Annotated[float | None, _out("Goodput counts requests whose first token came within these seconds ...")]
-SloTpotOption = Annotated[float | None, _out("... and that took at most these seconds per further token.")]
+SloTtftOption = Annotated[float | None, _out(SLO_TTFT)]
+SloTpotOption = Annotated[float | None, _out(SLO_TPOT)]
 RecordsOption = Annotated[str | None, _out("One JSON line per request, at its end: FILE, or - for stdout.")]
 JsonFileOption = Annotated[str | None, _out("Summary as JSON: FILE, or - for stdout.", "--json")]
 FailOnErrorsOption = Annotated[bool, _out("Exit with 1 if any request failed or was not sent.", "--fail-on-errors")]

@@ -1,10 +1,13 @@
-"""Options that describe a load, an SLO and how results come out, shared by the commands that simulate."""
+"""Options that describe a load, an SLO and how results come out, shared by the commands that simulate or send one."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
+
+SLO_TTFT: Final = "Goodput counts requests with the first token within these seconds ..."
+SLO_TPOT: Final = "... and that took at most these seconds per further token."
 
 
 def _load(text: str, *names: str) -> Any:
@@ -24,5 +27,5 @@ MaxPromptTokensOption = Annotated[int | None, _load("Cut longer prompts to this.
 MaxOutputTokensOption = Annotated[int | None, _load("Cut longer outputs to this.")]
 PatienceOption = Annotated[float | None, _load("Seconds after which a client without a first token leaves.")]
 SeedOption = Annotated[int, _load("Same seed, same results.")]
-SloTtftOption = Annotated[float | None, _load("Goodput counts requests with the first token within these seconds ...")]
-SloTpotOption = Annotated[float | None, _load("... and that took at most these seconds per further token.")]
+SloTtftOption = Annotated[float | None, _load(SLO_TTFT)]
+SloTpotOption = Annotated[float | None, _load(SLO_TPOT)]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trimtab.cli.console import errors, report_console
+from trimtab.cli.load_options import SLO_TPOT, SLO_TTFT
 from trimtab.errors import InputError
 from trimtab.load.session import open_output
 from trimtab.report.html import write_report
@@ -67,8 +68,8 @@ WarmupOption = Annotated[float | None, _trial("Seconds before a canary is measur
 MeasureOption = Annotated[float | None, _trial("Seconds of the paired measurement.")]
 ConfirmOption = Annotated[float | None, _trial("Seconds in which a Better must be seen again; 0: none.")]
 VerifyOption = Annotated[float | None, _trial("Seconds for which guardrails watch after a promotion.")]
-SloTtftOption = Annotated[float | None, _trial("Goodput counts requests with the first token within these seconds ...")]
-SloTpotOption = Annotated[float | None, _trial("... and that took at most these seconds per further token.")]
+SloTtftOption = Annotated[float | None, _trial(SLO_TTFT)]
+SloTpotOption = Annotated[float | None, _trial(SLO_TPOT)]
 SearchOption = Annotated[list[str] | None, _trial("A setting's range: max_num_seqs=8:256. May be given several times.")]
 PrefixCachingOption = Annotated[PrefixCaching | None, _trial("Whether prefix caching may be switched.")]
 CandidateOption = Annotated[
