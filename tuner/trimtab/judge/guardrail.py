@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from trimtab.judge.objective import left_open
 from trimtab.judge.stats import quantile_exceeds
 from trimtab.observe.observation import Observation
 
@@ -52,6 +53,9 @@ class GuardrailLimits:
     max_latency_ratio: float
     max_restarts: int
     min_requests: int
+    #: the objective's SLO
+    ttft_seconds: float | None = None
+    tpot_seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -154,13 +158,27 @@ def _hang(canary: Observation, control: Observation | None) -> Breach | None:
 def _latency(canary: Observation, control: Observation | None, limits: GuardrailLimits) -> Breach | None:
     if control is None:
         return None
+    free = left_open(limits.ttft_seconds, limits.tpot_seconds)
     for name, ours, theirs in (
         ("TTFT", canary.ttft_seconds, control.ttft_seconds),
         ("TPOT", canary.tpot_seconds, control.tpot_seconds),
     ):
-        if quantile_exceeds(ours, theirs, limits.max_latency_ratio, z=_LATENCY_Z, least=limits.min_requests):
+        most = max(limits.max_latency_ratio, _gain(canary, control, limits) if name in free else 0.0)
+        if quantile_exceeds(ours, theirs, most, z=_LATENCY_Z, least=limits.min_requests):
             a, b = (h.quantile(0.99) if h is not None else None for h in (ours, theirs))
-            limit = f"limit {limits.max_latency_ratio:g} x"
+            limit = f"limit {most:.3g} x"
             text = f"p99 {name} of the canary is {a or 0:.3g} s, the control's {b or 0:.3g} s ({limit})."
             return Breach("LatencyTooHigh", text, False)
     return None
+
+
+def _gain(canary: Observation, control: Observation, limits: GuardrailLimits) -> float:
+    """Goodput of the canary over the control's, taken low: as if of the canary one request less, of the control one
+    more had met the SLO. 0 where too little is known."""
+    rates: list[float] = []
+    for o, other in ((canary, -1.0), (control, 1.0)):
+        rate, share = o.useful_tokens_per_second, o.attainment(limits.ttft_seconds, limits.tpot_seconds)
+        if not rate or share is None or o.finished is None or o.finished < max(1, limits.min_requests):
+            return 0.0
+        rates.append(rate / max(1, o.pods) * min(1.0, max(0.0, share + other / o.finished)))
+    return rates[0] / rates[1]

@@ -38,3 +38,15 @@ class Objective:
     ttft_p99_limit_seconds: float | None = None
     max_error_percent: float | None = None
     max_truncated_percent: float | None = None
+
+
+def left_open(ttft_seconds: float | None, tpot_seconds: float | None) -> frozenset[str]:
+    """The latency ("TTFT" or "TPOT") that an SLO does not limit while it limits the other; nothing where it limits both
+    or none.
+
+    Whoever limits one of two latencies lets the other pay: it may be worse by the factor by which goodput is surely
+    better, and by no more, since it was left out and not given away.
+    """
+    limits = {"TTFT": ttft_seconds, "TPOT": tpot_seconds}
+    free = frozenset(name for name, limit in limits.items() if limit is None)
+    return free if len(free) == 1 else frozenset()

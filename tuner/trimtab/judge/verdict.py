@@ -25,7 +25,7 @@ from typing import Final
 from trimtab.judge import measures
 from trimtab.judge.bias import Bias, Start, Variation, bias, replicated
 from trimtab.judge.measures import Series
-from trimtab.judge.objective import Objective
+from trimtab.judge.objective import Objective, left_open
 from trimtab.judge.stats import Interval, always_valid, noise, quantile_bounds, quantile_exceeds
 from trimtab.judge.windows import Pair, finished_per_pod, usable
 from trimtab.observe.observation import Histogram, Observation
@@ -44,6 +44,8 @@ _LATENCY_GAIN_FACTOR: Final = 2.0
 _TAIL_GAIN: Final = 0.75
 #: both arms inside the SLO more often than this: it cannot tell them apart
 _ALWAYS_MET: Final = 0.995
+#: e^20: an interval of goodput may be endless where the control has next to none
+_MOST_GAIN: Final = 20.0
 #: a latency ratio beyond e^1.5 = 4.5 moves the score no further
 _SCORE_LATENCY_LIMIT: Final = 1.5
 #: share difference beyond which a ratio is only "100 times": (2 + s) / (2 - s) = 100
@@ -169,18 +171,24 @@ class _Evidence:
 
     def tail_regressed(self, z: float, names: Set[str] = frozenset({"TTFT", "TPOT"})) -> str | None:
         """Name of a latency whose p99 is worse by more than allowed, beyond doubt z."""
-        factor = 1 + self.objective.max_latency_regression_percent / 100
         for name, ours, theirs in (
             ("TTFT", self.canary.ttft_seconds, self.control.ttft_seconds),
             ("TPOT", self.canary.tpot_seconds, self.control.tpot_seconds),
         ):
-            if name in names and quantile_exceeds(ours, theirs, factor, z=z, least=MIN_TAIL_SAMPLES):
+            if name in names and quantile_exceeds(ours, theirs, self.allowed(name), z=z, least=MIN_TAIL_SAMPLES):
                 return name
         return None
 
     def mean_regressed(self) -> str | None:
-        limit = math.log1p(self.objective.max_latency_regression_percent / 100)
-        return next((m.name for m in self.latencies if m.interval.low > limit), None)
+        return next((m.name for m in self.latencies if m.interval.low > math.log(self.allowed(m.name))), None)
+
+    def allowed(self, name: str) -> float:
+        """The factor by which a latency may be worse than the control's; more where only the other one has a limit and
+        goodput is surely better (`left_open`)."""
+        usual = 1 + self.objective.max_latency_regression_percent / 100
+        if name not in left_open(self.objective.ttft_seconds, self.objective.tpot_seconds):
+            return usual
+        return max(usual, math.exp(min(_MOST_GAIN, self.goodput.interval.low)))
 
     def improved(self) -> _Measure | None:
         """A tail (only where nothing waits) or a mean latency that is lower, surely and by enough; p50 must not

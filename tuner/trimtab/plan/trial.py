@@ -113,7 +113,10 @@ def objective(spec: TunerSpec) -> Objective:
 
 def guardrail_limits(spec: TunerSpec) -> GuardrailLimits:
     g = spec.guardrails
-    return GuardrailLimits(g.max_error_percent, g.max_latency_ratio, g.max_restarts, g.min_requests)
+    slo = spec.objective.slo
+    return GuardrailLimits(
+        g.max_error_percent, g.max_latency_ratio, g.max_restarts, g.min_requests, slo.ttft_seconds, slo.tpot_seconds
+    )
 
 
 # --- what can end any phase -------------------------------------------------------------------------------------------
