@@ -1,4 +1,7 @@
-"""`trimtab tune -- vllm serve MODEL ...`: tune an engine on this machine as the operator does it on Kubernetes."""
+"""`trimtab tune -- vllm serve MODEL ...`: tune an engine on this machine as the operator does it on Kubernetes.
+
+What runs it (Optuna, aiohttp, SciPy) takes seconds to load, which --help and a wrong option need not wait for.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +17,15 @@ import typer
 from trimtab.cli.console import errors, report_console
 from trimtab.cli.load_options import SLO_TPOT, SLO_TTFT
 from trimtab.errors import InputError
-from trimtab.load.session import open_output
-from trimtab.report.html import write_report
 from trimtab.tune import demo
 from trimtab.tune.argv import configuration_of
 from trimtab.tune.guard import log_to_file
 from trimtab.tune.options import LOCAL, TuneOptions, build_spec, parse_listen, require_seconds
-from trimtab.tune.session import SessionOptions, run_session
 
 if TYPE_CHECKING:
     from trimtab.simulate.profile import Profile
     from trimtab.tune.dry_run import DryRun
+    from trimtab.tune.session import SessionOptions
 
 #: exit code after Ctrl-C, as shells have it
 INTERRUPTED = 130
@@ -156,6 +157,8 @@ def tune(
                 replicas, start_seconds, seed or 0, screen,
             )  # fmt: skip
             raise typer.Exit(_simulate(run, json_file, report))
+        from trimtab.tune.session import SessionOptions
+
         options = SessionOptions(
             command=demo.command() if demo_ else command or [],
             spec=build_spec(words, demo.spec_dict("demo") if demo_ else LOCAL, replicas),
@@ -196,6 +199,8 @@ def _load_args(text: str | None, replicas: int, with_demo: bool, seed: int) -> l
 
 
 def _simulate(run: DryRun, json_file: str | None, report: Path | None) -> int:
+    from trimtab.load.session import open_output
+    from trimtab.report.html import write_report
     from trimtab.tune.dry_run import dry_run
 
     console = report_console(to_stderr=json_file == "-")
@@ -210,6 +215,10 @@ def _simulate(run: DryRun, json_file: str | None, report: Path | None) -> int:
 
 def _run(options: SessionOptions, json_file: str | None, report: Path, *, control: bool) -> int:
     """control: the demo's, whose grid is known."""
+    from trimtab.load.session import open_output
+    from trimtab.report.html import write_report
+    from trimtab.tune.session import run_session
+
     console = report_console(to_stderr=json_file == "-")
     with open_output(json_file, "--json") as out:
         log_to_file(options.folder)

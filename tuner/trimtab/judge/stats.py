@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
-from scipy.stats import t as student_t
+from scipy.special import stdtrit  # what scipy.stats.t.ppf calls; scipy.stats takes half a second to load
 
 from trimtab.observe.observation import Histogram
 
@@ -126,7 +126,7 @@ def mean_error(values: Sequence[float], found: Noise) -> float:
 
 def student_half(degrees: float, confidence: float) -> float:
     """Two-sided half-width in standard errors, for what is looked at once."""
-    return float(student_t.ppf(0.5 + confidence / 2, degrees))
+    return float(stdtrit(degrees, 0.5 + confidence / 2))
 
 
 def _radius(size: float, degrees: float, error: float) -> float:
