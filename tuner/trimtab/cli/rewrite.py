@@ -23,7 +23,8 @@ from trimtab.engine.patch import json_patch
 from trimtab.engine.settings import SETTINGS, Value
 from trimtab.errors import EngineError, EngineNotFound, InputError, RewriteRefused
 from trimtab.manifests.rewriting import Rewritten, Source, Target, rewrite_manifests
-from trimtab.manifests.workload import Workload
+from trimtab.manifests.workload import Unreadable, Workload
+from trimtab.plan.object_patch import object_patch
 from trimtab.tune.options import parse_value
 
 REFUSED: Final = 3
@@ -96,6 +97,9 @@ def rewrite(
                 print(json.dumps({"targets": [], **_error_json(error)}, indent=1))
             print(refusal(error), file=sys.stderr)
             raise typer.Exit(REFUSED) from None
+        if output is Output.PATCH and (operations := _patch_of_custom(done.targets, changes, container)) is not None:
+            print(json.dumps(operations, indent=1))
+            return
         _report(done)
         _deliver(done, read, output, diff=diff, in_place=in_place)
         if done.refused:
@@ -219,6 +223,18 @@ def _patch(targets: Sequence[Target]) -> list[dict[str, Any]]:
     if not isinstance(target.origin, Workload) or target.template_before is None or target.template_after is None:
         return []
     return json_patch(target.template_before, target.template_after, target.origin.pointer)
+
+
+def _patch_of_custom(
+    targets: Sequence[Target], changes: dict[str, Value | None], container: str | None
+) -> list[dict[str, Any]] | None:
+    """The patch of the one custom resource (KServe, production stack, Ray) that the input or --target names."""
+    if len(targets) != 1 or not isinstance(targets[0].origin, Unreadable):
+        return None
+    found: Any = targets[0].origin.document.data
+    for key in targets[0].origin.path:
+        found = found[key]
+    return object_patch(found, changes, container)
 
 
 def _target_json(target: Target) -> dict[str, Any]:

@@ -42,6 +42,10 @@ _SERVING: Final[Mapping[str, str]] = {
     "kaito.sh": "KAITO makes the pods from it",
     "aibrix.ai": "AIBrix makes the pods from it",
 }
+#: Ray Serve LLM runs vLLM without saying so
+_ENGINE_IN_SIGHT = re.compile(r"vllm|ray\.serve\.llm|llm_configs", re.IGNORECASE)
+#: kinds that run nothing else unless told to
+_ALWAYS_VLLM: Final = frozenset({"LLMInferenceService", "VLLMRuntime"})
 #: other groups; their objects, and those of unknown groups, count only where they start vLLM
 _OTHERS: Final[Mapping[str, str]] = {
     "argoproj.io": "Argo's controller makes the pods from it",
@@ -49,6 +53,11 @@ _OTHERS: Final[Mapping[str, str]] = {
     "helm.cattle.io": "a chart's values: the Helm controller renders the Deployment from it",
     "template.openshift.io": "an OpenShift template: process it first (oc process -f FILE)",
 }
+#: custom resources for which plan.object_patch makes a patch: API group, kind
+PATCHED: Final = frozenset(
+    {("serving.kserve.io", "InferenceService"), ("serving.kserve.io", "LLMInferenceService"),
+     ("production-stack.vllm.ai", "VLLMRuntime"), ("ray.io", "RayService")}
+)  # fmt: skip
 _UNKNOWN: Final = "it is a custom resource, and its controller makes the pods from it"
 #: an image or command of vLLM, in whatever field; a name, a label or a metric's query is none
 _STARTS_VLLM = re.compile(r"\bvllm/vllm-|\bvllm-openai\b|\bvllm\s+serve\b|\bvllm\.entrypoints\b")
@@ -173,7 +182,9 @@ def _workload(body: Mapping[str, Any], path: Path, document: Document) -> Worklo
 
 def _unreadable(body: Mapping[str, Any], path: Path, reason: str, document: Document) -> Unreadable:
     kind, name = body["kind"], _name(body)
-    advice = f"Change the spec of {kind} {name} by hand; `trimtab rewrite` edits pod templates only."
+    known = (group_of(str(body.get("apiVersion", ""))), kind) in PATCHED
+    way = "`trimtab rewrite -o patch` makes a patch for it" if known else "`trimtab rewrite` edits pod templates only"
+    advice = f"Change the spec of {kind} {name} by hand; {way}."
     return Unreadable(kind, str(body.get("apiVersion", "")), name, _space(body), path, reason, advice, document)
 
 
@@ -181,7 +192,7 @@ def _custom_reason(body: Mapping[str, Any], group: str) -> str | None:
     """Why an object that runs vLLM is not edited; None if it runs none: routes, scalers, alerts and their like."""
     content = [value for key, value in body.items() if key not in ("apiVersion", "kind", "metadata", "status")]
     if (reason := _known(_SERVING, group)) is not None:
-        return reason if _mentions(content, re.compile("vllm", re.IGNORECASE)) else None
+        return reason if body["kind"] in _ALWAYS_VLLM or _mentions(content, _ENGINE_IN_SIGHT) else None
     if "." not in group or not _mentions(content, _STARTS_VLLM):
         return None
     return _known(_OTHERS, group) or _UNKNOWN

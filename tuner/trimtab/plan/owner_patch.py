@@ -31,7 +31,7 @@ Json = Mapping[str, Any]
 Operation = dict[str, Any]
 Changes = Mapping[str, Value | None]
 #: fields of a VLLMRuntime that become a flag
-_RUNTIME_FIELDS: Final[Mapping[str, tuple[str, str]]] = {
+RUNTIME_FIELDS: Final[Mapping[str, tuple[str, str]]] = {
     "max_num_seqs": ("model", "maxNumSeqs"),
     "enable_prefix_caching": ("vllmConfig", "enablePrefixCaching"),
 }
@@ -91,7 +91,7 @@ def command(resource: str, name: str, namespace: str, operations: Sequence[Opera
 
 # --- KServe -----------------------------------------------------------------------------------------------------------
 def _inference_service(spec: Json, seen: Seen) -> tuple[list[Operation], str]:
-    predictor = _mapping(spec, "predictor")
+    predictor = mapping(spec, "predictor")
     if predictor.get("workerSpec") is not None:
         raise _NoPlaceError(_SEVERAL)
     if isinstance(predictor.get("model"), Mapping):
@@ -103,7 +103,7 @@ def _inference_service(spec: Json, seen: Seen) -> tuple[list[Operation], str]:
 
 
 def _llm_inference_service(spec: Json, seen: Seen) -> tuple[list[Operation], str]:
-    part, path = (_mapping(spec, "prefill"), "/spec/prefill") if seen.prefill else (spec, "/spec")
+    part, path = (mapping(spec, "prefill"), "/spec/prefill") if seen.prefill else (spec, "/spec")
     if part.get("worker") is not None:
         raise _NoPlaceError(_SEVERAL)
     name = str(seen.old.get("name"))
@@ -132,20 +132,20 @@ _PRESET: Final = (
 
 # --- the vLLM production stack's operator -----------------------------------------------------------------------------
 def _vllm_runtime(spec: Json, seen: Seen) -> tuple[list[Operation], str]:
-    config = _mapping(spec, "vllmConfig")
+    config = mapping(spec, "vllmConfig")
     extra = [str(item) for item in config.get("extraArgs") or ()]
-    stated, before = _stated(extra), parse_template(seen.template, str(seen.old.get("name"))).configuration()
+    fixed, before = stated(extra), parse_template(seen.template, str(seen.old.get("name"))).configuration()
     operations: list[Operation] = []
     rest: dict[str, Value | None] = {}
     for name, value in seen.changes.items():
-        place = _RUNTIME_FIELDS.get(name)
-        if place is None or name in stated:  # a flag in extraArgs stands behind the field's own and wins
+        place = RUNTIME_FIELDS.get(name)
+        if place is None or name in fixed:  # a flag in extraArgs stands behind the field's own and wins
             rest[name] = value
             continue
         if value is None:
             raise _NoPlaceError(f"its spec always sets {name}, so vLLM's default cannot be asked for")
         section, key = place
-        found = _mapping(spec, section).get(key)
+        found = mapping(spec, section).get(key)
         if found is not None and found != before.get(name):
             raise _NoPlaceError(f"spec.{section}.{key} differs from the Deployment's flag: it is being changed now")
         path = f"/spec/{section}/{key}"
@@ -157,7 +157,7 @@ def _vllm_runtime(spec: Json, seen: Seen) -> tuple[list[Operation], str]:
     return operations, ""
 
 
-def _stated(items: Sequence[str]) -> set[str]:
+def stated(items: Sequence[str]) -> set[str]:
     """Names of the settings that a list of flags sets."""
     configuration = parse_template(_alone(items), _ALONE).configuration()
     return {name for name in SETTINGS if configuration.get(name) is not None}
@@ -290,7 +290,7 @@ def _index(containers: object, name: str, *, alone: bool = True) -> int | None:
     return 0 if found is None and alone and len(bodies) == 1 else found
 
 
-def _mapping(body: Json, key: str) -> Json:
+def mapping(body: Json, key: str) -> Json:
     value = body.get(key)
     return value if isinstance(value, Mapping) else {}
 
