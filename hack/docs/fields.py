@@ -5,6 +5,7 @@ Run `python hack/docs/fields.py`; a test compares.
 
 from __future__ import annotations
 
+import html
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -85,8 +86,9 @@ def _allowed(node: Schema) -> str:
         bounds = [str(node[k]) for k in (least, most) if k in node]
         if bounds:
             parts.append(f"{' to '.join(bounds) if least in node else f'up to {bounds[0]}'} {unit}")
-    if "pattern" in node:
-        parts.append(f"`{node['pattern']}`")
+    if "pattern" in node:  # brackets as entities: "](" would be taken for a link
+        shown = html.escape(node["pattern"]).replace("[", "&#91;").replace("]", "&#93;")
+        parts.append(f"<code>{shown}</code>")
     return "; ".join(parts) or (_allowed(node["items"]) if "items" in node else "")
 
 

@@ -195,7 +195,7 @@ def test_conditions_are_the_codes() -> None:
 
 def test_events_are_the_codes() -> None:
     said = set(names(section(REFERENCE, "Events")))
-    source = (ROOT / "operator/trimtab_operator/reconcile.py").read_text()
+    source = "".join(p.read_text() for p in sorted((ROOT / "operator/trimtab_operator").glob("*.py")))
     fixed = set(re.findall(r'recorder\.event\(\w+, "(\w+)"', source))
     assert said == fixed | {f"Trial{p.value}" for p in Phase if p is not Phase.AWAITING_APPROVAL}
 
