@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -131,10 +131,3 @@ class Machine:
             elif called in self.functions and called not in seen:
                 found |= self.goes_to(called, seen | {name})
         return found
-
-
-def edges(mermaid: str) -> Iterator[tuple[str, str]]:
-    """(from, to) of a stateDiagram-v2; [*] stands for start and end."""
-    for line in mermaid.splitlines():
-        if match := re.match(r"\s*(\[\*\]|\w+)\s*-->\s*(\[\*\]|\w+)", line):
-            yield match[1], match[2]

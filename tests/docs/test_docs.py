@@ -11,6 +11,8 @@ import pytest
 import yaml
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "hack/docs"))
+import states
 from reading import (
     JUDGE,
     PAGES,
@@ -20,7 +22,6 @@ from reading import (
     anchors,
     block_kinds,
     blocks,
-    edges,
     given,
     links,
     names,
@@ -242,11 +243,18 @@ def _coded() -> set[tuple[str, str]]:
 
 
 def test_the_state_diagram_is_the_state_machine() -> None:
-    (diagram,) = blocks((ROOT / "docs/how-it-works.md").read_text(), "mermaid")
-    drawn = set(edges(diagram))
-    assert {(a, b) for a, b in drawn if "[*]" not in (a, b)} == _coded()
-    assert {a for a, b in drawn if b == "[*]"} == {p.value for p in ENDED}
-    assert {b for a, b in drawn if a == "[*]"} == {"AwaitingApproval", "Starting"}
+    drawn = {(a, b) for a, b, _ in states.EDGES}
+    assert {(a, b) for a, b in drawn if states.START not in (a, b)} == _coded()
+    assert {a for a, b in drawn if b == states.START} == {p.value for p in ENDED}
+    assert {b for a, b in drawn if a == states.START} == {"AwaitingApproval", "Starting"}
+
+
+def test_the_state_diagram_is_drawn_as_the_arrows_say() -> None:
+    picture = states.PICTURE.read_text()
+    assert picture == states.svg(), "run: python hack/docs/states.py"
+    assert "pictures/trial.svg" in (ROOT / "docs/how-it-works.md").read_text() and "docs/pictures/trial.svg" in README
+    assert all(name in picture for name in states.PLACES) and "prefers-color-scheme:dark" in picture
+    assert not re.search(r"(?:href|url)\(?=?[\"']?https?:", picture)
 
 
 def test_the_page_says_how_long_each_phase_takes() -> None:
