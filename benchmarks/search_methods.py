@@ -15,20 +15,20 @@ from typing import Final, Protocol
 import numpy as np
 from scipy.stats import norm
 from search_targets import SPACE
-from search_trial import LEAST_GAIN, REPLICAS, START_SECONDS
+from search_trial import GUARDRAIL_RATIO, LEAST_GAIN, REPLICAS, START_SECONDS
 from search_world import World, model
 
 from trimtab.diagnose.finding import Finding, Severity
 from trimtab.engine.settings import Configuration
 from trimtab.observe.observation import Observation
 from trimtab.search.candidate import Outcome, levels
+from trimtab.search.foretell import Oracle
 from trimtab.search.priors import candidates
 from trimtab.search.refuse import refusal
-from trimtab.search.screen import Screen
 from trimtab.search.stakes import Stakes, room_of
 from trimtab.search.study import Study
 
-#: requests that the screen simulates per configuration and pair
+#: requests that the oracle simulates per configuration and pair
 MODEL_REQUESTS: Final = 150
 #: preemptions per request from which the diagnosis speaks of them here
 PREEMPTED: Final = 0.05
@@ -142,11 +142,11 @@ def _place(c: Configuration) -> tuple[float, ...]:
 @dataclass
 class Ours:
     """The product's search as the operator drives it: guesses from what is observed, stakes, and what room there is.
-    `screen`: with a calibrated profile, whose step times are not quite the target's."""
+    `oracle`: with a calibrated profile, whose step times are not quite the target's."""
 
     world: World
     seed: int
-    screen: Screen | None
+    oracle: Oracle | None
     study: Study = field(init=False)
 
     def __post_init__(self) -> None:
@@ -159,7 +159,9 @@ class Ours:
         ttft, tpot = (v if math.isfinite(v) else None for v in (limits.ttft_seconds, limits.tpot_seconds))
         room = room_of(seen, ttft, tpot)
         stakes = Stakes(replicas=REPLICAS, start_seconds=START_SECONDS, least_gain=LEAST_GAIN)
-        found = self.study.propose(history, now, guesses, self.screen, stakes=stakes, room=room)
+        found = self.study.propose(
+            history, now, guesses if self.oracle is None else (), self.oracle, stakes=stakes, room=room
+        )
         return None if found is None else found.configuration
 
 
@@ -168,7 +170,9 @@ def ours(world: World, seed: int) -> Method:
 
 
 def ours_with_profile(world: World, seed: int) -> Method:
-    return Ours(world, seed, Screen(model(world.target, MODEL_REQUESTS), SPACE, LEAST_GAIN))
+    limits = world.target.limits
+    watched = (GUARDRAIL_RATIO if math.isfinite(v) else math.inf for v in (limits.ttft_seconds, limits.tpot_seconds))
+    return Ours(world, seed, Oracle(model(world.target, MODEL_REQUESTS), SPACE, tuple(watched)))
 
 
 def findings(seen: Observation) -> list[Finding]:

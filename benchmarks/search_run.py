@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
 import search_autotune
 from search_methods import APPLIED, JUDGED
-from search_trial import COOLDOWN_SECONDS, REPLICAS, START_SECONDS, Noise, trial
+from search_trial import BREACHED, COOLDOWN_SECONDS, REPLICAS, START_SECONDS, Noise, trial
 from search_world import World
 
 from trimtab.engine.settings import Configuration
@@ -141,9 +141,8 @@ def _judged(method: str, s: _Search, seed: int, trials: int) -> _Told:
         if result.measured is not None:
             starts.setdefault(tried.key(), []).append(result.measured)
         unclear = result.kind is Kind.INCONCLUSIVE
-        history.append(
-            Outcome(f"t{i}", tried, result.score, truth is None, unclear, s.now, result.deviation, result.again)
-        )
+        outcome = Outcome(f"t{i}", tried, result.score, truth is None, unclear, s.now, result.deviation, result.again)
+        history.append(replace(outcome, breached=result.score == BREACHED))
         told.crashes += truth is None
         s.minutes, s.late, s.restarts = s.minutes + result.minutes, s.late + result.late, s.restarts + 2.0
         if result.kind is Kind.BETTER and truth is not None:

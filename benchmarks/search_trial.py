@@ -26,13 +26,13 @@ REPLICAS: Final = 3
 WINDOW_SECONDS: Final = 30.0
 #: windows after which the judge is asked; the last is the default of maxMeasurementSeconds
 LOOKS: Final = (6, 10, 15, 20, 30)
-#: windows of equal arms before the canary's restart
-BEFORE: Final = 10
+#: windows of equal arms before the canary's restart, and before another start of the same configuration
+BEFORE, BEFORE_AGAIN = 10, 30
 START_SECONDS, WARMUP_SECONDS, COOLDOWN_SECONDS = 120.0, 120.0, 30.0
 #: windows until a guardrail sees p99 latency at three times the control's
 GUARDRAIL_WINDOWS, GUARDRAIL_RATIO = 2, 3.0
-#: score of what a guardrail ended, as the product tells the search
-BREACHED: Final = -1.0
+#: score of what a guardrail ended and its deviation, as the product tells the search
+BREACHED, BREACHED_DEVIATION = -1.0, 0.3
 CONFIDENCE: Final = 0.95
 
 
@@ -75,24 +75,23 @@ class Result:
 
 def trial(tried: Truth | None, now: Truth, noises: Noise, rng: np.random.Generator, earlier: Sequence[Start]) -> Result:
     """`earlier`: measured starts of the same configuration beside the same control."""
-    before = BEFORE * WINDOW_SECONDS / 60
+    windows = BEFORE_AGAIN if earlier else BEFORE
+    before = windows * WINDOW_SECONDS / 60
     if tried is None:
         return Result(Kind.ERROR, None, None, False, before + (START_SECONDS + COOLDOWN_SECONDS) / 60, 0.0)
     excess = max(0.0, now.attainment - tried.attainment) / REPLICAS
     idle = before + (START_SECONDS + WARMUP_SECONDS + COOLDOWN_SECONDS) / 60
 
-    def ended(
-        windows: int, kind: Kind, score: float, sd: float, again: bool = False, start: Start | None = None
-    ) -> Result:
-        served = windows * WINDOW_SECONDS / 60
+    def ended(n: int, kind: Kind, score: float, sd: float, again: bool = False, start: Start | None = None) -> Result:
+        served = n * WINDOW_SECONDS / 60
         return Result(kind, score, sd, again, idle + served, excess * (served + WARMUP_SECONDS / 60), start)
 
     if tried.ttft_p99 > GUARDRAIL_RATIO * now.ttft_p99 or tried.tpot_p99 > GUARDRAIL_RATIO * now.tpot_p99:
         result = ended(GUARDRAIL_WINDOWS, Kind.WORSE, BREACHED, noises.window)
         # the guardrail ends it in the warm-up: it looks at the canary from its first request on
-        return Result(result.kind, BREACHED, result.deviation, False, idle, excess * GUARDRAIL_WINDOWS / 2)
+        return Result(result.kind, BREACHED, BREACHED_DEVIATION, False, idle, excess * GUARDRAIL_WINDOWS / 2)
     pod = rng.normal(0, noises.pod)
-    equal = pod + _series(rng, noises, BEFORE)
+    equal = pod + _series(rng, noises, windows)
     seen = tried.score - now.score + pod + rng.normal(0, noises.start) + _series(rng, noises, LOOKS[-1])
     least = math.log1p(LEAST_GAIN)
     for n in LOOKS:

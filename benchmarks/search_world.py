@@ -151,12 +151,12 @@ def _engine(profile: Any, c: Configuration) -> Any:
 
 
 def model(target: Target, requests: int) -> Simulated:
-    """The simulator that the screen asks: the profile as calibrated, not the world. All predictions are in it."""
+    """The simulator that the search asks: the profile as calibrated, not the world. All predictions are in it."""
     made = Simulated(
         target.profile, target.limits, latency_weights=LATENCY_WEIGHTS, requests=requests, least_seconds=_SECONDS[0]
     )
     every = list(dict.fromkeys([target.baseline, *SPACE.all(target.baseline), Configuration.of()]))
-    found = cached(("model", target, requests, made.pairs), lambda: made.predict(every))
+    found = cached(("predictions", target, requests, made.pairs), lambda: made.predict(every))
     made._known.update({(c, made.pairs): p for c, p in zip(every, found, strict=True)})
     return made
 

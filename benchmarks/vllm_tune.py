@@ -1,6 +1,6 @@
 """A storm on a real vLLM: does `trimtab tune` find what an exhaustive search over max_num_seqs finds, and at what cost?
 
-    python benchmarks/vllm_tune.py OUT.json [--grid 4,8,...] [--seconds 45] [--rounds 2] [--only PHASE] [--show]
+    python benchmarks/vllm_tune.py OUT.json [--caching on] [--grid 4,8,...] [--seconds 35] [--only PHASE] [--show]
 
 64 clients, each sends its next request when its last one ended, and a KV cache of 200 blocks x 32 tokens. One engine at
 a time. In one run on one machine:
@@ -54,8 +54,9 @@ LOAD = (
 Json = dict[str, Any]
 
 
-def engine_command(*settings: str) -> list[str]:
-    return command(BLOCKS, f"--stream-interval={STREAM_INTERVAL}", *settings)
+def engine_command(caching: bool, *settings: str) -> list[str]:
+    prefixes = "--enable-prefix-caching" if caching else "--no-enable-prefix-caching"
+    return command(BLOCKS, f"--stream-interval={STREAM_INTERVAL}", prefixes, *settings)
 
 
 def figures(o: Observation) -> Json:
@@ -75,9 +76,9 @@ def figures(o: Observation) -> Json:
     }
 
 
-async def measure(setting: Sequence[str], seconds: float, seed: int) -> Json:
+async def measure(setting: Sequence[str], options: argparse.Namespace, seed: int) -> Json:
     """One engine from its start to its end."""
-    line = CommandLine.read(engine_command(*setting))
+    line = CommandLine.read(engine_command(options.caching == "on", *setting))
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as name:
         folder, door = Path(name), FrontDoor("127.0.0.1", 0)
@@ -98,7 +99,7 @@ async def measure(setting: Sequence[str], seconds: float, seed: int) -> Json:
             source.watch(refs)
             await asyncio.sleep(WARMUP_SECONDS * 2 / 3)
             since = time.time()
-            await asyncio.wait([sending], timeout=seconds)
+            await asyncio.wait([sending], timeout=options.seconds)
             if sending.done():
                 sending.result()
             now = time.time()
@@ -121,7 +122,7 @@ def tune(options: argparse.Namespace) -> Json:
         sys.executable, "-m", "trimtab.cli.main", "tune", "--replicas", "1", "--state", str(folder / "tune.json"),
         "--json", str(folder / "result.json"), "--report", str(folder / "report.html"),
         "--load", shlex.join(LOAD), "--search", f"max_num_seqs={min(GRID)}:{DEFAULT}", "--prefix-caching", "keep",
-        *shlex.split(options.tune_options), "--", *engine_command(f"--max-num-seqs={DEFAULT}"),
+        *shlex.split(options.tune_options), "--", *engine_command(options.caching == "on", f"--max-num-seqs={DEFAULT}"),
     ]  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
@@ -190,6 +191,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--grid", type=lambda text: tuple(map(int, text.split(","))), default=GRID)
+    parser.add_argument("--caching", choices=("on", "off"), default="off", help="prefix caching of every engine")
     parser.add_argument("--seconds", type=float, default=35.0, help="of a measurement")
     parser.add_argument("--rounds", type=int, default=2, help="of measuring again")
     parser.add_argument("--only", action="append", choices=("grid", "tune", "again"), help="default: all")
@@ -204,7 +206,7 @@ def main() -> None:
     steps = () if options.show else options.only or ("grid", "tune", "again")
     if "grid" in steps:
         for seqs in options.grid:
-            run = asyncio.run(measure([f"--max-num-seqs={seqs}"], options.seconds, seed=1))
+            run = asyncio.run(measure([f"--max-num-seqs={seqs}"], options, seed=1))
             found.setdefault("grid", {})[str(seqs)] = run
             print(f"max_num_seqs {seqs}: {run['useful_tokens_per_second']:.0f} useful tokens/s", flush=True)
             keep()
@@ -221,7 +223,7 @@ def main() -> None:
         for number in range(options.rounds):
             names = list(chosen)
             for name in names if number % 2 == 0 else reversed(names):
-                run = asyncio.run(measure(chosen[name], options.seconds, seed=2 + number))
+                run = asyncio.run(measure(chosen[name], options, seed=2 + number))
                 found.setdefault("again", {}).setdefault(name, []).append(run)
                 print(f"again {number}, {name}: {run['useful_tokens_per_second']:.0f} useful tokens/s", flush=True)
                 keep()

@@ -43,7 +43,8 @@ def test_the_pods_are_compared_over_the_warm_minutes_before_the_trial_and_no_lon
 
 
 def test_a_trial_waits_until_the_pods_are_warm_and_compared() -> None:
-    assert rest_seconds(spec()) == 10 + 0.4 * 60
+    assert rest_seconds(spec()) == 10 + 60
+    assert rest_seconds(spec(), again=True) == 10 + spec().rollout.max_measurement_seconds
     assert rest_seconds(spec(rollout={"baselineSeconds": 100})) == 110
     assert rest_seconds(spec(rollout={"baselineSeconds": 0})) == 0
     assert undisturbed_since(spec(), 34, NOW) == NOW - 24

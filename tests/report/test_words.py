@@ -16,7 +16,7 @@ from trimtab.report import control, costs, words
 from trimtab.report.costs import Price
 from trimtab.report.read import read
 from trimtab.report.story import simulated_gain
-from trimtab.search.screen import Forecast
+from trimtab.search.prospects import Prospect
 
 WORSE = trial(1, Phase.ROLLED_BACK, verdict(Kind.WORSE, -0.2))
 
@@ -93,8 +93,8 @@ def test_random_search_stands_beside_the_gain_or_is_not_known() -> None:
 
 @pytest.mark.parametrize(("log", "share"), [(math.log(1.12), 0.12), (math.log(0.7), -0.3), (math.log(5), 4.0)])
 def test_a_trials_origin_tells_what_was_simulated(log: float, share: float) -> None:
-    forecast = Forecast(Configuration.of(max_num_seqs=8), log, log + 0.1, 0.05, 1.0, 0.1)
-    assert simulated_gain(trial(1, origin=f"{forecast}; 3 of 9 dropped")) == pytest.approx(share)
+    forecast = Prospect(Configuration.of(max_num_seqs=8), log, 0.05, log, 1.0, 0.1, 0.0, simulated=True)
+    assert simulated_gain(trial(1, origin=f"{forecast}, after 2 trials")) == pytest.approx(share)
     assert simulated_gain(trial(1)) is None
 
 

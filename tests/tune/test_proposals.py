@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from simulated_worlds import profile
 from trimtab.engine.settings import Configuration
 from trimtab.judge.verdict import Kind, Verdict
-from trimtab.observe.observation import Observation
+from trimtab.observe.observation import Histogram, Observation
 from trimtab.plan.preconditions import FleetView
 from trimtab.plan.record import Phase, TrialRecord
 from trimtab.search.context import workload_of
@@ -79,15 +80,18 @@ def test_with_a_profile_candidates_are_simulated_before_one_is_tried() -> None:
     spec = build_spec(TuneOptions(search=["max_num_seqs=8:64"], prefix_caching="keep", slo_ttft=5.0))
     found = Proposals(None, profile("slots")).next("k", spec, template, view, [])
     assert found is not None and int(found.configuration["max_num_seqs"]) > 16
-    assert found.origin.startswith("simulated ") and "dropped by simulation" in found.origin
+    assert found.origin.startswith("simulated ") and found.origin.endswith("after 0 trials")
 
 
 def test_with_a_profile_the_search_is_over_where_no_setting_helps() -> None:
     template = template_of(["vllm", "serve", "m", "--max-num-seqs", "64", "--enable-prefix-caching"])
-    view = FleetView(exists=True, configuration=configuration_of(template))
+    ttft = Histogram((1.0, 5.0, math.inf), (90.0, 99.0, 100.0), 50.0)
+    calm = Observation(1, 300.0, running=10.0, waiting=0.0, preemptions=0.0, requests=100.0, ttft_seconds=ttft)
+    view = FleetView(exists=True, configuration=configuration_of(template), observation=calm)
     spec = build_spec(TuneOptions(search=["max_num_seqs=32:128"], prefix_caching="keep", slo_ttft=5.0))
-    assert Proposals(None, profile("arrivals")).next("k", spec, template, view, []) is None
-    assert Proposals(None).next("k", spec, template, view, []) is not None
+    proposals = Proposals(None, profile("arrivals"))
+    assert proposals.next("k", spec, template, view, []) is None
+    assert "the best is simulated" in proposals.stopped
 
 
 def test_a_verdicts_interval_reaches_the_search_as_its_deviation() -> None:

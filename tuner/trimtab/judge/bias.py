@@ -35,8 +35,9 @@ _SMALL: Final = 1e-12
 
 @dataclass(frozen=True)
 class Bias:
-    """On the scale of the differences. `shift` is subtracted; what remains is the canary's own start, `own_sd`, which
-    another start draws anew, and `shared_sd`, which it does not. `half`: half-width of both with Student's t.
+    """On the scale of the differences. `shift` is subtracted; what remains is `own_sd`, which another start draws anew
+    (how fast it happens to be, the noise of its own windows before), and `shared_sd`, which it does not (what is not
+    known of the place). `half`: half-width of both with Student's t.
 
     measured: windows of the canary's own place before the trial were there.
     """
@@ -94,7 +95,8 @@ def bias(
     if own and error < math.inf:
         known = max(usual.pod**2, mean * mean - error)
         trust = known / (known + error)
-        sd, shared = usual.start, math.sqrt(trust * error)
+        # of bias - trust x (bias + error): another trial has other windows before it, and the same place
+        sd, shared = math.hypot(usual.start, trust * math.sqrt(error)), (1 - trust) * math.sqrt(known)
         half = student_half(_PRIOR_PODS + pods - 1, confidence) * math.hypot(sd, shared)
         return Bias(trust * mean, sd, shared, half, measured=True)
     variance, degrees = usual.start**2 + usual.pod**2, _PRIOR_PODS

@@ -19,8 +19,6 @@ WINDOWS: Final = 10
 #: no window shorter than this, or than three scrapes where those are faster
 MIN_WINDOW_SECONDS: Final = 6.0
 _MIN_SCRAPES: Final = 3.0
-#: A/A windows that are worth waiting for, as a share of `measurementSeconds`
-_BASELINE_SHARE: Final = 0.4
 #: a warm-up that does not settle ends after so many times `warmupSeconds`
 _LONGEST_WARMUP: Final = 3.0
 #: a process older than this may have slowed by its age: latency was seen to step up after about 7 h (vllm#44175)
@@ -73,15 +71,18 @@ def longest_warmup(spec: TunerSpec) -> float:
 
 
 # --- before the trial -------------------------------------------------------------------------------------------------
-def baseline_seconds(spec: TunerSpec) -> float:
-    """A/A windows that a trial waits for."""
-    asked = spec.rollout.baseline_seconds
-    return _BASELINE_SHARE * spec.rollout.measurement_seconds if asked is None else asked
+def baseline_seconds(spec: TunerSpec, *, again: bool = False) -> float:
+    """A/A windows that a trial waits for; more of them before another start of what is nearly decided: waiting restarts
+    nothing and harms nobody."""
+    rollout = spec.rollout
+    if rollout.baseline_seconds is not None:
+        return rollout.baseline_seconds
+    return rollout.max_measurement_seconds if again else rollout.measurement_seconds
 
 
-def rest_seconds(spec: TunerSpec) -> float:
+def rest_seconds(spec: TunerSpec, *, again: bool = False) -> float:
     """How long a target must be unchanged, so that its pods are warm and their own differences can be measured."""
-    baseline = baseline_seconds(spec)
+    baseline = baseline_seconds(spec, again=again)
     return spec.rollout.warmup_seconds + baseline if baseline > 0 else 0.0
 
 

@@ -141,7 +141,9 @@ def _health(g: Ground) -> Block | None:
     asked = g.spec.preconditions.stable_seconds
     # before settings are tried, the pods' own differences are measured (A/A); one pod has none
     compared = g.kind is TrialKind.TUNE and g.fleet.replicas > 1
-    need = max(asked, rest_seconds(g.spec) if compared else 0.0)
+    last = g.history[-1].verdict if g.history else None
+    again = last is not None and last.reason == "AnotherStartNeeded"
+    need = max(asked, rest_seconds(g.spec, again=again) if compared else 0.0)
     if g.fleet.stable_seconds < need:
         why = ", so that its pods can be compared with each other first" if need > asked else ""
         return Block("TargetNotStable", f"waiting until the target has been unchanged and ready for {need:.0f} s{why}")

@@ -158,8 +158,8 @@ class Window(SpecModel):
     def _zone(cls, value: str) -> str:
         try:
             ZoneInfo(value)
-        except (ZoneInfoNotFoundError, ValueError) as error:
-            raise ValueError(f"{value!r} is not a time zone; use an IANA name such as Europe/Berlin") from error
+        except (ZoneInfoNotFoundError, ValueError, OSError) as error:  # it is looked up as a file
+            raise ValueError(f"{value[:80]!r} is not a time zone; use an IANA name such as Europe/Berlin") from error
         return value
 
     def contains(self, now: float) -> bool:
@@ -196,7 +196,7 @@ class Rollout(SpecModel):
     #: a canary whose cache or latency still moves is warmed up at most this long; absent: 3 x warmupSeconds
     max_warmup_seconds: Annotated[float, Field(ge=0, le=86_400)] | None = None
     #: the pods are compared with each other for this long before the trial, after warmupSeconds without a change;
-    #: absent: 0.4 x measurementSeconds
+    #: absent: measurementSeconds, and maxMeasurementSeconds before another start of the same configuration
     baseline_seconds: Annotated[float, Field(ge=0, le=86_400)] | None = None
     #: a tenth of it is one window; the first look is after five
     measurement_seconds: Seconds = 300.0

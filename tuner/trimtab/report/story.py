@@ -14,9 +14,11 @@ from trimtab.plan.summary import LATENCY, Tally, tally
 
 #: figures of the whole target, or of one arm; None is unknown
 Figures = Mapping[str, float | None]
+#: name of a latency (ttft, tpot) -> (seconds, share of requests that took no longer), ascending
+Shares = Mapping[str, Sequence[tuple[float, float]]]
 #: measured trials below which a share per setting says nothing
 LEAST_FOR_IMPORTANCE: Final = 5
-#: how a forecast (`trimtab.search.screen.Forecast`) begins in a trial's origin
+#: how a forecast (`trimtab.search.prospects.Prospect`) begins in a trial's origin
 _SIMULATED: Final = re.compile(r"simulated (?:([+-]\d+)%|x(\d+)) \(")
 
 
@@ -86,6 +88,8 @@ class Report:
     recommendation: str = ""
     before: Figures | None = None
     after: Figures | None = None
+    shares_before: Shares = field(default_factory=dict)
+    shares_after: Shares = field(default_factory=dict)
     findings: tuple[Cause, ...] = ()
     limits: Limits = Limits()
     forecasts: tuple[Forecast, ...] = ()

@@ -39,6 +39,7 @@ class Outcome:
     deviation: standard deviation of `score`, from the verdict's interval; None: unknown (`NOISE` is assumed).
     again: the judge wants another start of the same configuration before it decides.
     context: the load it was measured under (`search.context.place`); empty: as now.
+    breached: a guardrail ended it, so that `score` only says "very bad".
     """
 
     name: str
@@ -50,6 +51,7 @@ class Outcome:
     deviation: float | None = None
     again: bool = False
     context: tuple[float, ...] = ()
+    breached: bool = False
 
     @property
     def decided(self) -> bool:

@@ -156,6 +156,7 @@ def _plain(outcome: Outcome) -> dict[str, Any]:
         "deviation": outcome.deviation,
         "again": outcome.again,
         "context": list(outcome.context),
+        "breached": outcome.breached,
     }
 
 
@@ -170,4 +171,5 @@ def _outcome(trial: FrozenTrial) -> Outcome | None:
         str(data["name"]), Configuration.of(data["configuration"]), data["score"], bool(data["infeasible"]),
         bool(data["inconclusive"]), None if control is None else Configuration.of(control),
         data.get("deviation"), bool(data.get("again")), tuple(float(v) for v in data.get("context", ())),
+        bool(data.get("breached")),
     )  # fmt: skip

@@ -11,7 +11,7 @@ import numpy as np
 
 from trimtab.engine.settings import Configuration
 from trimtab.errors import InputError
-from trimtab.search.bias import Place
+from trimtab.search.posterior import Place
 from trimtab.search.space import CACHING_OCTAVES, PREFIX, Space
 from trimtab.simulate.config import EngineConfig
 from trimtab.simulate.measure import headroom, latency_gain, log_goodput
@@ -35,12 +35,12 @@ PAIRS: Final = 8
 @dataclass(frozen=True)
 class Prediction:
     """Per pair of the situation, against the profile's own configuration: the parts of the log score by goodput and by
-    latencies. `headrooms`: what goodput could still gain at most, log. `attainments`: share within the limits."""
+    latencies. `headrooms`: what goodput could still gain at most, log. `tails`: p99 of TTFT and of TPOT, seconds."""
 
     goodputs: tuple[float, ...]
     latencies: tuple[float, ...]
     headrooms: tuple[float, ...]
-    attainments: tuple[float, ...]
+    tails: tuple[tuple[float, float], ...]
 
     @property
     def scores(self) -> tuple[float, ...]:
@@ -117,7 +117,7 @@ class Simulated:
             tuple(log_goodput(a, b) for a, b in zip(ours, theirs, strict=True)),
             tuple(latency_gain(a, b, self._weights) for a, b in zip(ours, theirs, strict=True)),
             tuple(headroom(m) for m in ours),
-            tuple(1.0 if math.isnan(m.attainment) else m.attainment for m in ours),
+            tuple((m.ttft_p99, m.tpot_p99) for m in ours),
         )
 
     def _under(self, cap: int | None) -> Situation:

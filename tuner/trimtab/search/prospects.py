@@ -1,4 +1,4 @@
-"""Without a simulator: which candidate promises most for what its trial costs, by the trials so far. Pure.
+"""Which candidate promises most for what its trial costs, by the trials so far and the simulator if there is one. Pure.
 
 The gain that counts is what is expected after the trial has been judged (knowledge gradient: Frazier, Powell and
 Dayanik, 2008): a trial whose noise hides the gain brings nothing, and only a gain beyond the least one is promoted.
@@ -7,9 +7,9 @@ Dayanik, 2008): a trial whose noise hides the gain brings nothing, and only a ga
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from trimtab.search.normal import positive_part
 from trimtab.search.posterior import F64, Beliefs, Place, Seen, beliefs
 from trimtab.search.space import Space
 from trimtab.search.stakes import Stakes
+
+if TYPE_CHECKING:  # it imports the simulator and with it numba, which a search without a profile does not need
+    from trimtab.search.foretell import Oracle
 
 #: octaves over which a crash makes another one likely
 _CRASH: Final = 1.5
@@ -35,7 +38,8 @@ _MEMORY: Final = ("max_num_seqs", "max_num_batched_tokens")
 class Prospect:
     """A candidate. mean and deviation: of its log score over the baseline. gain: expected of a trial, log. cost: of
     that trial, worth of the gain and their difference `net`, in pod-hours. crash: probability that it does not start.
-    near: no leap beyond what is known to serve; the far ones wait until nothing near is worth a trial.
+    near: no leap beyond what is known to serve; the far ones wait until nothing near is worth a trial. simulated: with
+    the simulator's word. ended: probability, by the simulator, that a guardrail ends the trial.
     """
 
     configuration: Configuration
@@ -46,14 +50,24 @@ class Prospect:
     cost: float
     crash: float
     near: bool = True
+    simulated: bool = False
+    ended: float = 0.0
 
     @property
     def net(self) -> float:
         return self.worth - self.cost
 
     def __str__(self) -> str:
-        low, high = (math.expm1(self.mean + s * self.deviation) for s in (-1, 1))
-        return f"expected {math.expm1(self.mean):+.1%} ({low:+.0%} to {high:+.0%}) against what runs now"
+        if self.simulated:
+            mean, low, high = (_percent(self.mean + s * self.deviation) for s in (0, -1, 1))
+            return f"simulated {mean} ({low} to {high}) against what runs now"
+        low, high = (f"{math.expm1(self.mean + s * self.deviation):+.0%}" for s in (-1, 1))
+        return f"expected {math.expm1(self.mean):+.1%} ({low} to {high}) against what runs now"
+
+
+def _percent(log: float) -> str:
+    share = math.expm1(log)
+    return f"{share:+.0%}" if share < 2 else f"x{1 + share:.0f}"
 
 
 def prospects(
@@ -66,21 +80,30 @@ def prospects(
     stakes: Stakes | None = None,
     room: float | None = None,
     context: Place = (),
+    oracle: Oracle | None = None,
 ) -> list[Prospect]:
-    """All of them, the one to try first in front. room: log score that any setting can bring at most, None: unknown."""
+    """All of them, the one to try first in front. room: log score that any setting can bring at most, None: unknown.
+
+    With an oracle, which says what this load would do, the history is of this load only.
+    """
     if not allowed:
         return []
     stakes = stakes or Stakes()
-    here = space.place(baseline)
-    places = [space.place(c) for c in allowed]
-    seen = seen_of(history, space)
-    found = beliefs(seen, places, here, [space.place(g) for g in guesses], context)
-    crashes = [space.place(o.configuration) for o in history if o.infeasible]
-    noise = float(np.median([o.noise for o in history if o.measured] or [NOISE]))
-    gains = expected_gains(found, noise, math.log1p(stakes.least_gain), room)
+    at = space.place if oracle is None else oracle.place
+    here, places = at(baseline), [at(c) for c in allowed]
+    measured = [o for o in history if o.measured]
+    foretold, ends = None, np.zeros((len(allowed), 1))
+    if oracle is not None:
+        foretold, ends = oracle.foretell(allowed, measured, baseline)
+    found = beliefs(seen_of(measured, at), places, here, [at(g) for g in guesses], context, foretold)
+    ended = np.where(found.worlds >= 0, ends[:, np.maximum(found.worlds, 0)], 0.0)
+    crashes = [at(o.configuration) for o in history if o.infeasible]
+    noise = float(np.median([o.noise for o in measured] or [NOISE]))
+    gains = expected_gains(found, noise, math.log1p(stakes.least_gain), room, ended)
     losses = 1.0 - np.exp(-(positive_part(-found.means, found.deviations) @ found.weights))
-    serves = [space.place(o.configuration) for o in history if o.measured and (o.score or 0.0) > _HARMFUL]
-    steps = [here, *(space.place(g) for g in guesses), *serves]
+    serves = [at(o.configuration) for o in measured if (o.score or 0.0) > _HARMFUL]
+    best = [] if foretold is None else [places[i] for i in np.unique(foretold.candidates.argmax(axis=0))]
+    steps = [here, *(at(g) for g in guesses), *serves, *best]
     out = []
     for i, (configuration, place) in enumerate(zip(allowed, places, strict=True)):
         crash = crash_probability(place, here, crashes, space)
@@ -88,20 +111,21 @@ def prospects(
         cost = stakes.cost(float(losses[i]), crash)
         out.append(Prospect(
             configuration, found.mean(i), found.deviation(i), gain, stakes.worth(gain), cost, crash,
-            any(_apart(place, s) <= _LEAP for s in steps),
+            any(_apart(place, s) <= _LEAP for s in steps), oracle is not None, float(ended[i] @ found.weights),
         ))  # fmt: skip
     return sorted(out, key=lambda p: (-p.net, -p.mean, p.configuration.key()))
 
 
-def expected_gains(found: Beliefs, noise: float, least: float, room: float | None) -> F64:
-    """Per candidate: expected log gain beyond `least` of promoting by what a trial with this noise will say."""
+def expected_gains(found: Beliefs, noise: float, least: float, room: float | None, ended: F64) -> F64:
+    """Per candidate: expected log gain beyond `least` of promoting by what a trial with this noise will say, unless a
+    guardrail ends it first (`ended`: probability, per candidate and hypothesis)."""
     if room is not None and room <= least:
         return np.zeros(len(found.means))
     learned = found.deviations**2 / np.hypot(found.deviations, noise)
     beyond = positive_part(found.means - least, learned)
     if room is not None:
         beyond -= positive_part(found.means - room, learned)
-    return np.maximum(0.0, beyond @ found.weights)
+    return np.maximum(0.0, (beyond * (1.0 - ended)) @ found.weights)
 
 
 def _apart(first: Place, second: Place) -> float:
@@ -118,12 +142,8 @@ def crash_probability(place: Place, here: Place, crashes: Sequence[Place], space
     return 1.0 - starts * (1.0 - _UNKNOWN_START) ** beyond
 
 
-def seen_of(history: Sequence[Outcome], space: Space) -> list[Seen]:
-    """The measured ones; a control that is not known is the first one that is."""
-    controls = (o.control for o in history if o.control is not None)
+def seen_of(measured: Sequence[Outcome], at: Callable[[Configuration], Place]) -> list[Seen]:
+    """A control that is not known is the first one that is."""
+    controls = (o.control for o in measured if o.control is not None)
     first = next(controls, Configuration.of())
-    return [
-        Seen(space.place(o.configuration), space.place(o.control or first), o.score, o.noise, o.context)
-        for o in history
-        if o.measured and o.score is not None
-    ]
+    return [Seen(at(o.configuration), at(o.control or first), o.score or 0.0, o.noise, o.context) for o in measured]

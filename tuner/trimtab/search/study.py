@@ -1,8 +1,8 @@
 """`Study`: which configuration to try next, or that nothing is worth a trial any more.
 
-Another start where the judge asks for one; then what a person listed; then, with a profile, what the simulator promises
-(`screen`), else what the trials so far and the diagnosis' guesses promise (`prospects`). Both weigh a gain against what
-its trial costs and end the search where none pays. With another `sampler` that one draws, and nothing ends by gain.
+Another start where the judge asks for one; then what a person listed; then what the trials so far promise, with the
+simulator's word where there is a profile, else with the diagnosis' guesses (`prospects`): a gain is weighed against
+what its trial costs, and the search ends where none pays. Another `sampler` draws, and nothing ends by gain.
 
 The history from the custom resources is the authority. The storage only remembers outcomes that are older than that
 history; it can be lost or corrupt without stopping anything: `Study.warning` says so and the search goes on with what
@@ -29,7 +29,7 @@ from trimtab.search.space import Space
 from trimtab.search.stakes import Stakes
 
 if TYPE_CHECKING:  # it imports the simulator and with it numba, which a search without a profile does not need
-    from trimtab.search.screen import Screen
+    from trimtab.search.foretell import Oracle
 
 MODEL: Final = "Model"
 #: octaves of load from which a stored trial is none of this search: the default of spec.search.driftPercent
@@ -60,7 +60,7 @@ class Study:
         history: Sequence[Outcome],
         baseline: Configuration,
         seeds: Sequence[Proposal] = (),
-        screen: Screen | None = None,
+        oracle: Oracle | None = None,
         *,
         stakes: Stakes | None = None,
         room: float | None = None,
@@ -71,7 +71,7 @@ class Study:
         """The next configuration, or None when nothing is left that may be tried or is worth it (`stopped` says which).
 
         history: finished trials, oldest first. baseline: what runs now. seeds: `explicit(...)` then `candidates(...)`.
-        screen: drops what cannot win and says what promises most; where it knows a candidate, nothing else is asked.
+        oracle: simulates candidates by the target's profile; what it does not know is then not tried.
         stakes: what a trial costs; None: gain never ends the search. room: log score that any setting can bring at
         most. context: the load now. earlier: trials of like targets or loads, which teach and forbid nothing.
         fits: of the KV cache; what would not start for want of it is not tried unless a person asks for it.
@@ -92,18 +92,12 @@ class Study:
         if not allowed:
             self.stopped = _TRIED
             return None
-        if screen is not None:
-            best = screen.best_first(allowed, known, baseline, stakes)
-            if best:
-                return Proposal(best[0].configuration, f"{best[0]}; {screen.summary()}")
-            allowed = [c for c in allowed if not screen.simulated.knows(c)] if screen.forecasts else allowed
-            if not allowed:
-                self.stopped = f"nothing to gain: {screen.summary()}"
-                return None
         if self._sampler != MODEL:
             points = self._points(known, baseline)
             drawn = sampler_of(self._sampler).draw(points, allowed, self._space, baseline, self._seed + len(known))
             return Proposal(drawn, f"drawn by {self._sampler} after {len(known)} trials") if drawn is not None else None
+        if oracle is not None and oracle.knows(baseline) and (simulated := [c for c in allowed if oracle.knows(c)]):
+            return self._promising(known, (), simulated, seeds, baseline, stakes, room, context, oracle)
         return self._promising(known, earlier, allowed, seeds, baseline, stakes, room, context)
 
     def kin(self) -> list[Outcome]:
@@ -115,12 +109,12 @@ class Study:
     def _promising(
         self, known: Sequence[Outcome], earlier: Sequence[Outcome], allowed: Sequence[Configuration],
         seeds: Sequence[Proposal], baseline: Configuration, stakes: Stakes | None, room: float | None,
-        context: tuple[float, ...],
+        context: tuple[float, ...], oracle: Oracle | None = None,
     ) -> Proposal | None:  # fmt: skip
         guesses = {s.configuration: s.origin for s in seeds if not s.asked}
         found = prospects(
             allowed, [*earlier, *known], baseline, self._space, guesses=list(guesses), stakes=stakes, room=room,
-            context=context,
+            context=context, oracle=oracle,
         )  # fmt: skip
         best = next((p for p in found if p.near and p.net > 0), found[0])
         # among near equals the reason that a person can check decides

@@ -34,7 +34,7 @@ from trimtab.search.stakes import Stakes, room_of
 from trimtab.search.study import Study
 
 if TYPE_CHECKING:
-    from trimtab.search.screen import Screen
+    from trimtab.search.foretell import Oracle
     from trimtab.simulate.profile import Profile
 
 Json = dict[str, Any]
@@ -83,7 +83,7 @@ class Proposals:
 
     def __init__(self, data_dir: Path | None, profile: Profile | None = None) -> None:
         self._data, self.profile = data_dir, profile
-        self._screens: dict[str, tuple[object, Screen]] = {}
+        self._oracles: dict[str, tuple[object, Oracle]] = {}
         #: why the latest `next` gave None
         self.stopped = ""
 
@@ -110,13 +110,13 @@ class Proposals:
         taught = [*outcomes(earlier), *study.kin()]
         history += [o for o in taught if o.infeasible]  # what does not start does not start under any load
         refused: list[Outcome] = []
-        screen = self._screen(key, spec, profile or self.profile)
-        seeds = _seeds(spec, current, fleet, guess=screen is None)
+        oracle = self._oracle(key, spec, profile or self.profile)
+        seeds = _seeds(spec, current, fleet, guess=oracle is None)
         stakes, room = stakes_of(spec, fleet, trials), _room(spec, fleet)
         fits = _capacity(template, spec.target_ref.container, fleet)
         for _ in range(_MAX_REFUSED):  # each round either returns or rules one configuration out
             proposal = study.propose(
-                [*history, *refused], current, seeds, screen, stakes=stakes, room=room, context=place(now), fits=fits,
+                [*history, *refused], current, seeds, oracle, stakes=stakes, room=room, context=place(now), fits=fits,
                 earlier=[o for o in taught if not o.infeasible],
             )  # fmt: skip
             if study.warning is not None:
@@ -149,29 +149,28 @@ class Proposals:
             written = _rewritten(spec, template, fleet, guess.configuration)
             if written is None or guess.configuration.key() in tried:
                 continue
-            text = (
-                f"Set {_changes(current, guess.configuration)}: {guess.origin}. Not measured yet; mode Auto or Approve "
-                "would try it on one pod first."
-            )
+            trial = "; mode Auto or Approve would try it on one pod first"
+            if fleet.owner:
+                trial = f", and not tried by Trimtab, as {fleet.owner} writes the Deployment"
+            text = f"Set {_changes(current, guess.configuration)}: {guess.origin}. Not measured yet{trial}."
             patch = patch_command(template, written, name, namespace)
             return Suggestion(guess.configuration, text, patch, snippet(template, written), written)
         return None
 
-    def _screen(self, key: str, spec: TunerSpec, profile: Profile | None) -> Screen | None:
+    def _oracle(self, key: str, spec: TunerSpec, profile: Profile | None) -> Oracle | None:
         """Kept from call to call: it remembers what it has simulated."""
         if profile is None:
             return None
         # the simulator and numba are loaded only where there is a profile
-        from trimtab.search.screen import screen_of
+        from trimtab.search.foretell import oracle_of
 
-        slo, gain = spec.objective.slo, spec.objective.min_gain_percent / 100
+        slo, most = spec.objective.slo, spec.guardrails.max_latency_ratio
         weights = spec.objective.weights.ttft, spec.objective.weights.tpot
-        asked = (profile, slo, gain, weights, space_of(spec))
-        if key not in self._screens or self._screens[key][0] != asked:
-            times = slo.ttft_seconds, slo.tpot_seconds
-            made = screen_of(profile, space_of(spec), times, gain, weights)
-            self._screens[key] = (asked, made)
-        return self._screens[key][1]
+        asked = (profile, slo, weights, most, space_of(spec))
+        if key not in self._oracles or self._oracles[key][0] != asked:
+            made = oracle_of(profile, space_of(spec), (slo.ttft_seconds, slo.tpot_seconds), weights, (most, most))
+            self._oracles[key] = (asked, made)
+        return self._oracles[key][1]
 
     def _storage(self, key: str, spec: TunerSpec) -> str | None:
         if spec.storage.url or self._data is None:
@@ -304,6 +303,7 @@ def outcome_of(trial: TrialRecord) -> Outcome:
         deviation=_BREACHED_DEVIATION if breached else _deviation(verdict),
         again=verdict is not None and verdict.reason == "AnotherStartNeeded",
         context=place(trial.workload) if trial.workload else (),
+        breached=breached,
     )
 
 
