@@ -90,3 +90,15 @@ fragments = st.sampled_from(
 def test_no_text_makes_it_raise(body: str) -> None:
     assert all(math.isfinite(v) for v in parse("vllm:num_requests_running" + body).values.values())
     parse(body)
+
+
+def test_names_that_ray_gives_are_vllms() -> None:
+    """vLLM's RayPrometheusStatLogger writes : as _, and Ray's agent puts ray_ in front."""
+    text = (
+        'ray_vllm_num_requests_running{WorkerId="w",engine="0",model_name="m"} 3\n'
+        'ray_vllm_generation_tokens{engine="0"} 7\nray_vllm_generation_tokens_total{engine="0"} 7\n'
+    )
+    found = parse(text)
+    values = {name: value for (name, _), value in found.values.items()}
+    assert values["vllm:num_requests_running"] == 3.0 and values["vllm:generation_tokens_total"] == 7.0
+    assert found.broken == 0

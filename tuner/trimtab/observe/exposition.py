@@ -20,6 +20,8 @@ MAX_SERIES = 5_000
 #: characters of wanted lines that are parsed: room for MAX_SERIES of them. A hostile line of MAX_LINE costs up to 35 ms
 #: (measured: escaped quotes), so that a text of any size is done in some 2 seconds
 MAX_PARSED = 1 << 20
+#: vLLM's names as Ray's metrics agent shows them. A page of several engines counts the first: nothing tells them apart
+_RAY = "ray_vllm_"
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,8 @@ def parse(text: str) -> Exposition:
     """Never raises for any text. Values NaN and Inf are dropped: they are no measurements."""
     values: dict[SeriesKey, float] = {}
     broken = parsed = 0
-    for line in text.split("\n"):
+    for written in text.split("\n"):
+        line = f"vllm:{written[len(_RAY) :]}" if written.startswith(_RAY) else written
         if not line or not _wanted(line):
             continue
         sample = None
