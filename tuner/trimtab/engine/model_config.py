@@ -17,6 +17,8 @@ Json = Mapping[str, Any]
 
 #: config of the language model inside a multimodal one
 _NESTED: Final = ("text_config", "language_config", "llm_config", "thinker_config")
+#: models have up to some 130 (Llama-3.1 405B: 126)
+_MOST_LAYERS: Final = 10_000
 #: names of the same figure in different families (vllm/transformers_utils/model_arch_config_convertor.py)
 _LAYERS: Final = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 _HEADS: Final = ("num_attention_heads", "n_head", "n_heads", "num_heads")
@@ -100,6 +102,7 @@ class ModelConfig:
         if count is None:
             fix = "Give the Hugging Face config.json (not params.json), or --layers, --kv-heads and --head-size."
             raise InputError("num_hidden_layers", "the config has none", fix)
+        _few_enough("num_hidden_layers", count)
         base, besides = _base_layer(text)
         layers, more = _layers(text, count, base)
         shared = _whole(text, ("num_kv_shared_layers",)) or 0
@@ -110,7 +113,7 @@ class ModelConfig:
             dtype=_dtype(text) or _dtype(config) or "auto",
             kv_dtype=_kv_dtype(config),
             max_model_len=_whole(text, _MAX_LEN),
-            draft_layers=_whole(text, _DRAFT_LAYERS) or 0,
+            draft_layers=_few_enough(_DRAFT_LAYERS[0], _whole(text, _DRAFT_LAYERS) or 0),
             not_modelled=tuple(dict.fromkeys([*besides, *more])),
         )
 
@@ -120,10 +123,19 @@ class ModelConfig:
         for name, value in (("layers", layers), ("kv_heads", kv_heads), ("head_size", head_size)):
             if value < 1:
                 raise InputError(name, f"{value} is too small", "Use 1 or more.")
+        _few_enough("layers", layers)
         if window_tokens is not None and window_tokens < 1:
             raise InputError("sliding_window", f"{window_tokens} is too small", "Use 1 or more tokens.")
         layer = LayerKV("full" if window_tokens is None else "sliding", window_tokens, kv_heads, head_size)
         return cls(model_type="flags", layers=(layer,) * layers)
+
+
+def _few_enough(name: str, layers: int) -> int:
+    """Before a list of them is made: a slip of the pen must not take all memory."""
+    if layers > _MOST_LAYERS:
+        fix = f"Correct it; no model has more than {_MOST_LAYERS:,}."
+        raise InputError(name, f"{str(layers)[:20]} layers are too many", fix)
+    return layers
 
 
 def _text_config(config: Json) -> Json:
@@ -230,7 +242,7 @@ def _pattern(text: Json, model_type: str) -> list[bool] | None:
     if isinstance(value, str) and value:
         return [letter == "L" for letter in value]
     if isinstance(value, int) and value > 0:
-        return [True] * (value - 1) + [False]
+        return [True] * (min(value, _MOST_LAYERS) - 1) + [False]
     return None
 
 

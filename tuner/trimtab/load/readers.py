@@ -10,6 +10,7 @@ import csv
 import gzip
 import io
 import json
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
@@ -107,7 +108,7 @@ def _text(path: Path) -> str:
     try:
         data = path.read_bytes()
         return (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8-sig")
-    except (OSError, EOFError) as error:  # gzip.BadGzipFile is an OSError
+    except (OSError, EOFError, zlib.error) as error:  # gzip.BadGzipFile is an OSError
         raise TraceError(
             str(path), f"cannot be read ({error})", "Check the path and that the file came over whole."
         ) from error
@@ -125,6 +126,8 @@ def _json_lines(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
             row = json.loads(text)
         except json.JSONDecodeError as error:
             _refuse(path, line, f"column {error.colno}", f"not JSON: {error.msg}", "Give one JSON object a line.")
+        except (ValueError, RecursionError):  # a number of thousands of digits, or as many brackets
+            _refuse(path, line, "line", "is no JSON that can be read", "Give one JSON object a line.")
         if not isinstance(row, dict):
             _refuse(
                 path, line, "line", f"a {type(row).__name__} where an object should be", "Give one JSON object a line."

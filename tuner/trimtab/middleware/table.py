@@ -94,7 +94,7 @@ def read(cls: type[T], value: Any, where: str = "") -> T:
         if key not in table:
             near = difflib.get_close_matches(str(key), table, 1)
             fix = f"Did you mean {near[0]}?" if near else f"Known here: {', '.join(table)}"
-            raise FieldError(prefix + str(key), "is not a field", fix)
+            raise FieldError(prefix + (str(key) or '""'), "is not a field", fix)
     given = {key: _value(kind, value[key], prefix + key) for key, kind in table.items() if value.get(key) is not None}
     for key, kind in table.items():
         if kind.required and key not in given:
