@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from builders import CRASHED, HEALTHY, NOW, STARTING, evidence, observation, pods, record, spec, view
 from hypothesis import given, settings
@@ -61,6 +63,18 @@ def test_a_lucky_first_measurement_is_not_promoted() -> None:
     after = step(confirming, view(), mixed, NOW + 90)
     assert after.phase is Phase.ROLLING_BACK
     assert after.verdict is not None and after.verdict.kind is not Kind.BETTER
+
+
+def test_a_short_confirmation_waits_for_its_first_whole_window() -> None:
+    """Windows begin with the measurement: a confirmation shorter than one may lie across two of them."""
+    short = spec(rollout={"confirmationSeconds": 5})
+    began = record(Phase.CONFIRMING, NOW + 63, held=True, applied=True, measure_from=NOW, confirm_from=NOW + 63)
+    began = replace(began, metrics_seen_at=NOW + 63)
+    assert step(began, view(), evidence(0.2, windows=11), NOW + 68, sp=short) == began
+    assert step(began, view(), evidence(0.2, windows=12), NOW + 72, sp=short).phase is Phase.PROMOTING
+    without = step(began, view(), evidence(0.2, windows=11), NOW + 80, sp=short)
+    assert without.phase is Phase.ROLLING_BACK
+    assert without.verdict is not None and without.verdict.reason == "NotConfirmed"
 
 
 def test_a_worse_canary_goes_back_at_once() -> None:

@@ -18,7 +18,7 @@ from trimtab.judge.settle import LEAST_WINDOWS, unsettled
 from trimtab.judge.verdict import Kind, Objective, Pair, Verdict, evaluate
 from trimtab.judge.windows import usable
 from trimtab.plan.accept import Step, accept
-from trimtab.plan.looks import age_remark, count, evaluation_start, longest_warmup
+from trimtab.plan.looks import age_remark, count, evaluation_start, longest_warmup, window_seconds
 from trimtab.plan.record import (
     BASELINE_EXPECTED,
     ENDED,
@@ -324,6 +324,10 @@ def _confirming(at: Situation) -> TrialRecord:
     since = at.record.confirm_from if at.record.confirm_from is not None else at.record.phase_since
     verdict = _evaluate(at)
     fresh = mean_gain([p for p in at.evidence.pairs if p.start >= since - 1e-6], objective(at.spec), verdict.reason)
+    # windows begin with the measurement: the first whole one since then may begin a window later
+    enough = at.now - since >= at.spec.rollout.confirmation_seconds + 2 * window_seconds(at.spec)
+    if verdict.kind is Kind.BETTER and fresh is None and not enough:
+        return at.record
     own = verdict.numbers.get("bias") or 0.0  # what the pod had before the trial is no gain
     if verdict.kind is Kind.BETTER and fresh is not None and (fresh > own or verdict.reason == "LatencyBetter"):
         return _promote(at, verdict)
