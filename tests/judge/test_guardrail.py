@@ -97,6 +97,16 @@ def test_a_hang_is_running_requests_without_a_token_beside_a_working_control() -
     assert serving_breach(SERVING, silent, replace(silent), LIMITS) is None
 
 
+def test_requests_that_wait_while_none_runs_are_a_hang_too() -> None:
+    """Leaked KV blocks: nothing is admitted any more."""
+    stuck = observation(generated_tokens=0.0, finished=0.0, requests=0.0, running=0.0, waiting=3.0)
+    breach = serving_breach(SERVING, stuck, observation(), LIMITS)
+    assert (
+        breach is not None and breach.reason == "CanaryHangs" and "3.0 requests waiting and none running" in str(breach)
+    )
+    assert serving_breach(SERVING, replace(stuck, waiting=0.0), observation(), LIMITS) is None
+
+
 def test_a_slow_canary_ends_the_trial_and_an_equal_one_seldom(experiment: Callable[[Any, int], Any], load: Any) -> None:
     def breaches(ttft: float) -> int:
         windows = (experiment(load(windows=1, rate=2.0, ttft=ttft), seed) for seed in range(100))

@@ -146,13 +146,15 @@ def _errors(canary: Observation, control: Observation | None, limits: GuardrailL
 
 
 def _hang(canary: Observation, control: Observation | None) -> Breach | None:
-    """Running requests and no token while the control generates. /health answers 200 all the while (vllm#42897)."""
+    """Requests run or wait and no token comes while the control generates. /health answers 200 all the while
+    (vllm#42897); where none runs and all wait, blocks are held by nobody (docs/diagnose.md, LeakedBlocks)."""
     if control is None or not control.generated_tokens or canary.generated_tokens != 0:
         return None
-    if canary.running is None or canary.running < 0.5 or canary.window_seconds < _HANG_SECONDS:
+    running, waiting = canary.running or 0.0, canary.waiting or 0.0
+    if max(running, waiting) < 0.5 or canary.window_seconds < _HANG_SECONDS:
         return None
-    text = f"The canary runs {canary.running:.1f} requests and generated no token in {canary.window_seconds:.0f} s."
-    return Breach("CanaryHangs", text, True)
+    has = f"runs {running:.1f} requests" if running >= 0.5 else f"has {waiting:.1f} requests waiting and none running"
+    return Breach("CanaryHangs", f"The canary {has} and generated no token in {canary.window_seconds:.0f} s.", True)
 
 
 def _latency(canary: Observation, control: Observation | None, limits: GuardrailLimits) -> Breach | None:
