@@ -28,6 +28,9 @@ _UNEXPECTED_RETRY_SECONDS: Final = 15.0
 _RESYNC_SECONDS: Final = 60.0
 #: a pass that asks for the next one sooner than this has a trial in flight or a policy on its way: it is never put off
 _URGENT_SECONDS: Final = 5.0
+#: after an error of a pass whose tuner has a trial in flight: what serves untried settings is looked at again soon,
+#: whatever the error says. Below _URGENT_SECONDS
+_RETRY_IN_TRIAL_SECONDS: Final = 4.0
 #: all other looks together, per second: with more tuners each is looked at less often (500: every 100 s), so that
 #: calls, CPU and memory stay bounded and trials are not kept waiting. docs/faults.md has the measurement
 _IDLE_LOOKS_PER_SECOND: Final = 5.0
@@ -117,20 +120,25 @@ class Loop:
 
     async def _pass(self, key: Key, pool: ThreadPoolExecutor) -> None:
         """One pass; every error ends here, becomes a log line and a delay."""
-        delay: float | None = _UNEXPECTED_RETRY_SECONDS
+        delay = self._retry(key, _UNEXPECTED_RETRY_SECONDS)
         try:
-            delay = await asyncio.get_running_loop().run_in_executor(pool, self._timed, key)
-        except TargetConflict as error:
-            delay = error.retry_seconds
-            _log.debug("%s/%s: %s", *key, error)
+            asked = await asyncio.get_running_loop().run_in_executor(pool, self._timed, key)
+            self._settle(key, asked)
+            return
         except TrimtabError as error:
-            delay = error.retry_seconds if error.retry_seconds is not None else 60.0
-            self.telemetry.errors.labels(error.reason).inc()
-            _log.warning("%s/%s: %s: %s %s Again in %.0f s.", *key, error.reason, error, error.hint, delay)
+            delay = self._retry(key, error.retry_seconds if error.retry_seconds is not None else 60.0)
+            if isinstance(error, TargetConflict):
+                _log.debug("%s/%s: %s", *key, error)
+            else:
+                self.telemetry.errors.labels(error.reason).inc()
+                _log.warning("%s/%s: %s: %s %s Again in %.0f s.", *key, error.reason, error, error.hint, delay)
         except Exception:  # noqa: BLE001 - a bug must not stop the other tuners' safety; it is logged and counted
             self.telemetry.errors.labels("Unexpected").inc()
-            _log.exception("%s/%s: unexpected error; again in %.0f s", *key, _UNEXPECTED_RETRY_SECONDS)
+            _log.exception("%s/%s: unexpected error; again in %.0f s", *key, delay)
         self._settle(key, delay)
+
+    def _retry(self, key: Key, seconds: float) -> float:
+        return min(seconds, _RETRY_IN_TRIAL_SECONDS) if key in self.urgent else seconds
 
     def _timed(self, key: Key) -> float | None:
         with self.telemetry.reconcile_seconds.time():

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from trimtab.errors import ClusterUnavailable, TargetConflict, TrimtabError
+from trimtab.errors import ClusterUnavailable, TargetConflict, TargetRefused, TrimtabError
 from trimtab_operator.cluster import Cluster
 from trimtab_operator.lease import Lease
 from trimtab_operator.loop import Loop
@@ -153,6 +153,23 @@ async def test_an_error_in_one_tuner_stops_no_other(error: Exception) -> None:
     loop.poke("ns", "good")
     await _run_until(loop, lambda: seen.count("good") >= 3 and "bad" in seen)
     assert ("ns", "bad") in loop.due
+
+
+@pytest.mark.parametrize("error", [TargetRefused("422"), RuntimeError("a bug")])
+async def test_a_trial_in_flight_is_looked_at_again_soon_whatever_the_error(error: Exception) -> None:
+    """Untried settings serve meanwhile; a tuner without a trial waits for as long as the error says."""
+    seen: list[str] = []
+
+    def reconcile(_namespace: str, name: str) -> float | None:
+        seen.append(name)
+        raise error
+
+    loop = _loop(reconcile)
+    loop.poke("ns", "trial", urgent=True)
+    loop.poke("ns", "idle")
+    await _run_until(loop, lambda: len(seen) >= 2 and not loop.running)
+    assert loop.due["ns", "trial"] - loop.monotonic() <= 4.0 and ("ns", "trial") in loop.urgent
+    assert loop.due["ns", "idle"] - loop.monotonic() > 4.0
 
 
 async def test_many_trials_leave_room_for_a_new_tuner_and_idle_looks_are_spread() -> None:
