@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from trimtab.errors import SpecError, TargetConflict, TrimtabError
+from trimtab.errors import SpecError, TargetConflict, TargetNotFound, TrimtabError
 from trimtab.judge.verdict import Kind
 from trimtab.plan.around import Around, below, bounded
 from trimtab.plan.block import Block
@@ -45,13 +45,14 @@ from trimtab_operator.cluster import Cluster
 from trimtab_operator.draft import Draft
 from trimtab_operator.evidence import fleet_observation, look_at, refs, trial_evidence, with_findings
 from trimtab_operator.fleet_metrics import FleetMetrics
+from trimtab_operator.keeping import Keeping, write_status
 from trimtab_operator.last_words import with_logs
 from trimtab_operator.middleware import LATE_TICK, package
 from trimtab_operator.neighbours import Neighbours
 from trimtab_operator.output import Output, advice
 from trimtab_operator.profiles import Profiles
 from trimtab_operator.recorder import Recorder
-from trimtab_operator.records import TUNER_LABEL, new_trial, record_of, status_of
+from trimtab_operator.records import TUNER_LABEL, new_trial, record_of
 from trimtab_operator.sources import Sources
 from trimtab_operator.target import Target, read_target
 from trimtab_operator.tuner_status import Middleware, Situation, tuner_status
@@ -96,8 +97,11 @@ class Reconciler:
     #: (tuner's uid, search hash) whose space is used up; memory only, found out again after a restart
     exhausted: dict[tuple[str, str], Ended] = field(default_factory=dict)
     output: Output = field(init=False)
+    keeping: Keeping = field(init=False)
 
     def __post_init__(self) -> None:
+        self.keeping = Keeping(self.cluster, self.recorder)
+
         def told(tuner: Json, text: str) -> None:
             self.recorder.event(tuner, "OutputNotWritten", text, warning=True)
 
@@ -130,7 +134,7 @@ class Reconciler:
 
     # --- a trial is in flight -----------------------------------------------------------------------------------------
     def _trial_tick(self, tuner: Json, spec: TunerSpec, trials: Sequence[Json], trial: Json, brake: str = "") -> float:
-        meta, record = trial["metadata"], record_of(trial)
+        meta, stored, record = trial["metadata"], record_of(trial), self.keeping.record(trial)
         namespace, now = meta["namespace"], self.clock()
         baseline = rollout.Baseline.from_spec(trial["spec"]["baseline"])
         target = read_target(self.cluster, namespace, spec.target_ref.name)
@@ -148,17 +152,25 @@ class Reconciler:
         if record.phase is Phase.AWAITING_APPROVAL and wanted.approved and self.admission.full(tuner):
             wanted = replace(wanted, approved=False)  # it begins when a place is free
         after = advance(spec, record, view, evidence, wanted, now)
-        if after != record or not trial.get("status"):
-            trial = self._save(trial, after, view)
-            if after.phase is not record.phase:
+        others = [t for t in trials if t["metadata"]["name"] != meta["name"]]
+        if after != stored or not trial.get("status"):
+            try:
+                trial = self.keeping.save(trial, after, view)
+            except TrimtabError as error:
+                if self.keeping.goes_back(tuner, trial, after, error):
+                    if hot:
+                        self.care.during(tuner, spec, target, [*others, trial], after)
+                    else:
+                        self._act(trial, after, target, baseline, spec, view)
+                raise
+            if after.phase is not stored.phase:
                 self._announce(tuner, trial, after)
         if not hot:
             after = self._act(trial, after, target, baseline, spec, view)
-        others = [t for t in trials if t["metadata"]["name"] != meta["name"]]
         cared = self.care.during(tuner, spec, target, [*others, trial], after)
         if hot and after.phase is Phase.STARTING and not after.applied:
             after = replace(after, applied=True)
-            trial = self._save(trial, after, view)
+            trial = self.keeping.save(trial, after, view)
         if after.ended:
             self.upkeep.release(tuner, trial)
         middleware = Middleware(None, cared.status()) if cared is not None else None
@@ -208,7 +220,7 @@ class Reconciler:
         applied = replace(record, applied=True)
         if wanted is Desired.HOLD:
             self._pause_first_pod(trial, spec, baseline)
-        self._save(trial, applied, view)
+        self.keeping.save(trial, applied, view)
         return applied
 
     def _pause_first_pod(self, trial: Json, spec: TunerSpec, baseline: rollout.Baseline) -> None:
@@ -232,17 +244,6 @@ class Reconciler:
                     continue
             self.sleep(_PAUSE_POLL_SECONDS)
             waited += _PAUSE_POLL_SECONDS
-
-    def _save(self, trial: Json, record: TrialRecord, view: TargetView) -> Json:
-        canary = view.canary[0].name if view.canary else ""
-        generation = trial["metadata"].get("generation", 1)
-        status = status_of(record, trial.get("status") or {}, canary, generation)
-        return self.cluster.write_status("TuningTrial", self._fresh(trial), status)
-
-    def _fresh(self, trial: Json) -> Json:
-        """The trial with the latest resourceVersion. Its status has one writer, so only metadata can have moved on."""
-        seen = self.cluster.get("TuningTrial", trial["metadata"]["namespace"], trial["metadata"]["name"])
-        return seen if seen is not None else trial
 
     def _announce(self, tuner: Json, trial: Json, record: TrialRecord) -> None:
         if record.ended:
@@ -290,7 +291,7 @@ class Reconciler:
             allowed = bounded(spec, around.least_num_seqs)
             args = (allowed, target.template, fleet, ours, spec.target_ref.name, meta["namespace"])
             suggestion = self.proposals.suggest(*args)
-        advised = advice(target, fleet, trials, suggestion)
+        advised = advice(target, fleet, trials, suggestion, self.cluster)
         situation = Situation(block, fleet, advised.suggestion, middleware=Middleware(cared.decision, cared.status()),
                               notes=around.notes, handover=advised.handover)  # fmt: skip
         if not spec.suspend and spec.mode != "Recommend":
@@ -460,10 +461,10 @@ class Reconciler:
             self.output.write(tuner, spec, status)
         if status == before:
             return
-        current = self.cluster.get("VLLMTuner", tuner["metadata"]["namespace"], tuner["metadata"]["name"])
-        if current is None:
+        try:
+            write_status(self.cluster, "VLLMTuner", tuner, status)
+        except TargetNotFound:  # deleted meanwhile
             return
-        self.cluster.write_status("VLLMTuner", current, status)
         self._announce_tuner(tuner, before, status)
 
     def _announce_tuner(self, tuner: Json, before: Json, status: Json) -> None:

@@ -244,7 +244,7 @@ class World:
         """Looks of 3 s until `done`; a killed process is followed by a new one."""
         for _ in range(ticks):
             try:
-                with contextlib.suppress(ClusterUnavailable):  # the loop looks again later
+                with contextlib.suppress(ClusterUnavailable, TargetRefused):  # the loop looks again later
                     self.reconciler.reconcile("ns", "llm")
             except Killed:
                 self.reconciler = self.process()
