@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any, Final
 
 from trimtab.engine.settings import Configuration
@@ -41,8 +42,23 @@ def unix(text: str) -> float:
     return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
 
 
+class Trial(dict[str, Any]):
+    """A TuningTrial as read. A pass asks for its record some seven times; it is worked out once.
+
+    Hazard: change nothing in it that the record is made of.
+    """
+
+    @cached_property
+    def record(self) -> TrialRecord:
+        return _record(self)
+
+
 def record_of(trial: Json) -> TrialRecord:
     """The record in a TuningTrial. A trial without status was created but not begun: it has written nothing."""
+    return trial.record if isinstance(trial, Trial) else _record(trial)
+
+
+def _record(trial: Json) -> TrialRecord:
     meta, spec, status = trial["metadata"], trial["spec"], trial.get("status") or {}
     created = unix(meta["creationTimestamp"])
     strategy = Strategy(spec.get("strategy") or Strategy.CANARY)
