@@ -52,7 +52,7 @@ from trimtab_operator.neighbours import Neighbours
 from trimtab_operator.output import Output, advice
 from trimtab_operator.profiles import Profiles
 from trimtab_operator.recorder import Recorder
-from trimtab_operator.records import TUNER_LABEL, new_trial, record_of
+from trimtab_operator.records import TUNER_LABEL, Trial, new_trial, record_of
 from trimtab_operator.sources import Sources
 from trimtab_operator.target import Target, read_target
 from trimtab_operator.tuner_status import Middleware, Situation, tuner_status
@@ -118,7 +118,7 @@ class Reconciler:
             self.sources.forget((namespace, name))
             self.fleet.forget(namespace, name)
             return None
-        trials = self.cluster.list("TuningTrial", namespace, {TUNER_LABEL: name})
+        trials = [Trial(t) for t in self.cluster.list("TuningTrial", namespace, {TUNER_LABEL: name})]
         trials.sort(key=lambda t: t["spec"]["number"])
         active = next((t for t in trials if not record_of(t).ended), None)
         try:
