@@ -96,3 +96,12 @@ def test_a_tail_exceeds_only_beyond_doubt_and_with_samples() -> None:
     assert not quantile_exceeds(low, low, 1.0, z=1.0, least=50)
     assert not quantile_exceeds(high, low, 3.0, z=1.96, least=500)
     assert not quantile_exceeds(None, low, 3.0, z=1.96, least=1)
+
+
+@pytest.mark.parametrize("pods", [1, 10, 100])
+def test_many_pods_and_windows_are_no_more_than_beyond_doubt(pods: int) -> None:
+    """Twenty pods over the windows of a default measurement are likelier than a float holds."""
+    rng = np.random.default_rng(pods)
+    noisy = [[0.05 * v for v in drawn(rng, 60, 0.0)] for _ in range(pods)]
+    found = always_valid([0.9 + v for v in noisy[0]], 0.95, noisy)
+    assert found is not None and 0.85 < found.low < found.mean < found.high < 0.95

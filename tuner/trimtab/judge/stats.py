@@ -34,6 +34,8 @@ _PRIOR_RHO, _PRIOR_WINDOWS = 0.3, 10
 MIXTURE: Final = ((0.75, 0.5), (0.25, 16.0))
 #: the canary's own noise counts as that of equal arms up to this ratio of variances
 _EQUAL_NOISE: Final = 2.0
+#: beyond e to this a ratio is beyond any doubt that is asked for, and beyond what a float holds
+_MOST_LOG: Final = 700.0
 
 
 @dataclass(frozen=True)
@@ -150,7 +152,7 @@ def likelihood_ratio(t: float, size: float, degrees: float) -> float:
         shrunk = 1 / (1 + size * variance)
         square = t * t / degrees
         gain = 1 / shrunk if math.isinf(square) else (1 + square) / (1 + shrunk * square)
-        total += weight * math.exp(0.5 * math.log(shrunk) + (degrees + 1) / 2 * math.log(gain))
+        total += weight * math.exp(min(_MOST_LOG, 0.5 * math.log(shrunk) + (degrees + 1) / 2 * math.log(gain)))
     return total
 
 
