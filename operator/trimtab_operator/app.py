@@ -38,6 +38,7 @@ from trimtab_operator.profiles import Profiles
 from trimtab_operator.reconcile import Reconciler
 from trimtab_operator.recorder import Recorder
 from trimtab_operator.records import TUNER_LABEL
+from trimtab_operator.roll import Roll
 from trimtab_operator.sources import Sources
 from trimtab_operator.telemetry import Telemetry
 from trimtab_operator.upkeep import FINALIZER
@@ -61,7 +62,7 @@ class Options:
     limits: Limits
 
 
-def build(options: Options) -> tuple[Loop, Telemetry]:
+def build(options: Options) -> tuple[Loop, Telemetry, Roll]:
     """All parts, wired by hand. Raises `InputError` where there is no cluster access."""
     cluster = Cluster.connect()
     check_crds(cluster)
@@ -70,6 +71,7 @@ def build(options: Options) -> tuple[Loop, Telemetry]:
     options.data_dir.mkdir(parents=True, exist_ok=True)
     scopes: list[str | None] = [*options.namespaces] or [None]
     brakes = BrakeReader(cluster, options.lease_namespace, time.time)
+    roll = Roll(time.monotonic)
     reconciler = Reconciler(
         cluster=cluster,
         sources=Sources(cluster, time.time),
@@ -79,7 +81,7 @@ def build(options: Options) -> tuple[Loop, Telemetry]:
         sleep=time.sleep,
         care=Care(cluster, Delivery(cluster, time.time)),
         profiles=Profiles(cluster),
-        neighbours=Neighbours(cluster, brakes, time.time),
+        neighbours=Neighbours(cluster, brakes, time.time, roll.of),
         admission=Admission(cluster, options.limits, scopes, time.time),
     )
     telemetry = Telemetry()
@@ -89,10 +91,12 @@ def build(options: Options) -> tuple[Loop, Telemetry]:
     cluster.told = lambda method, resource: telemetry.api_requests.labels(method, resource).inc()
 
     def tuners() -> list[tuple[str, str]]:
-        found = [t["metadata"] for scope in scopes for t in cluster.list("VLLMTuner", scope)]
-        return [(meta["namespace"], meta["name"]) for meta in found]
+        began = time.monotonic()
+        found = [t for scope in scopes for t in cluster.list("VLLMTuner", scope)]
+        roll.listed(found, began)
+        return [(t["metadata"]["namespace"], t["metadata"]["name"]) for t in found]
 
-    return Loop(reconciler.reconcile, tuners, lease, telemetry, time.monotonic), telemetry
+    return Loop(reconciler.reconcile, tuners, lease, telemetry, time.monotonic), telemetry, roll
 
 
 def check_crds(cluster: Cluster) -> None:
@@ -105,7 +109,7 @@ def check_crds(cluster: Cluster) -> None:
             raise TargetRefused(text, hint=hint)
 
 
-def registry(loop: Loop, telemetry: Telemetry, options: Options) -> kopf.OperatorRegistry:
+def registry(loop: Loop, telemetry: Telemetry, roll: Roll, options: Options) -> kopf.OperatorRegistry:
     """Kopf's handlers, registered explicitly: no global state, so that tests can make many."""
     handlers = kopf.OperatorRegistry()
     tasks: list[asyncio.Task[None]] = []
@@ -134,8 +138,11 @@ def registry(loop: Loop, telemetry: Telemetry, options: Options) -> kopf.Operato
             await runner.cleanup()
 
     @kopf.on.event(GROUP, VERSION, "vllmtuners", registry=handlers)
-    async def tuner_event(namespace: str | None, name: str | None, meta: kopf.Meta, type: str | None, **_: Any) -> None:
+    async def tuner_event(
+        namespace: str | None, name: str | None, meta: kopf.Meta, body: kopf.Body, type: str | None, **_: Any
+    ) -> None:
         telemetry.last_event.labels("VLLMTuner").set_to_current_time()
+        roll.event(body, gone=type == "DELETED")
         key, asked = (namespace or "", name or ""), wishes_of(meta)
         if type == "DELETED":
             asked_before.pop(key, None)
@@ -219,13 +226,13 @@ async def _listen(loop: Loop, telemetry: Telemetry, options: Options) -> list[we
 
 def run(options: Options) -> None:
     """Run until SIGTERM or SIGINT."""
-    loop, telemetry = build(options)
+    loop, telemetry, roll = build(options)
     # what is loaded by now stays: without this, each full collection walks it, and all passes wait 50 to 100 ms for it
     gc.collect()
     gc.freeze()
     everywhere = not options.namespaces
     kopf.run(
-        registry=registry(loop, telemetry, options),
+        registry=registry(loop, telemetry, roll, options),
         standalone=True,
         clusterwide=everywhere,
         namespaces=() if everywhere else tuple(options.namespaces),
