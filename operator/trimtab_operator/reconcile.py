@@ -34,7 +34,7 @@ from trimtab.plan.record import (
     TrialRecord,
 )
 from trimtab.plan.spec import TunerSpec
-from trimtab.plan.switchback import advance, desired
+from trimtab.plan.switchback import desired
 from trimtab.plan.way import Way, way
 from trimtab.search.context import workload_of
 from trimtab.tune.proposals import Proposals, refused_candidates
@@ -42,6 +42,7 @@ from trimtab_operator import drain, rollout
 from trimtab_operator.admission import Admission
 from trimtab_operator.care import Care, Cared, labelled
 from trimtab_operator.cluster import Cluster
+from trimtab_operator.deciding import decide
 from trimtab_operator.draft import Draft
 from trimtab_operator.evidence import fleet_observation, look_at, refs, trial_evidence, with_findings
 from trimtab_operator.fleet_metrics import FleetMetrics
@@ -151,7 +152,7 @@ class Reconciler:
         wanted = wish(tuner, trial, spec, brake)
         if record.phase is Phase.AWAITING_APPROVAL and wanted.approved and self.admission.full(tuner):
             wanted = replace(wanted, approved=False)  # it begins when a place is free
-        after = advance(spec, record, view, evidence, wanted, now)
+        after = decide(spec, record, view, evidence, wanted, now)
         others = [t for t in trials if t["metadata"]["name"] != meta["name"]]
         if after != stored or not trial.get("status"):
             try:

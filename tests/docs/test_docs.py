@@ -164,7 +164,7 @@ def test_verdict_reasons_are_the_codes() -> None:
     decided |= given(PLAN / "switchback.py", {"Verdict": 1, "cancel": 1}) - {"StartTimedOut"}  # a breach's reason, too
     decided |= given(PLAN / "drift.py", {})
     assert len(judged) > 8 and len(decided) > 8
-    decided |= given(PLAN / "accept.py", {})
+    decided |= given(PLAN / "accept.py", {}) | given(ROOT / "operator/trimtab_operator/deciding.py", {"Verdict": 1})
     assert set(names(section(REFERENCE, "Verdict reasons"))) == judged | decided
 
 

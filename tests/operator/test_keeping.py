@@ -139,3 +139,19 @@ def back(world: TuneWorld) -> bool:
         return "experiment" not in world.api.policy()
     marked = "trimtab.dev/trial" in (now["metadata"].get("annotations") or {})
     return not marked and now["spec"] == world.before
+
+
+@pytest.mark.parametrize("way", [0, 1, None], ids=["maxSurge 0", "maxSurge 1", "hot"])
+def test_a_fault_of_the_judge_ends_the_trial_where_it_began(monkeypatch: pytest.MonkeyPatch, way: int | None) -> None:
+    """It would fail at every look, and the canary would serve for ever."""
+    world = TuneWorld(monkeypatch, surge=way, better=True, kill=(0, ""))
+    world.run(lambda: world.phase(world.last) == "WarmingUp")
+
+    def fails(*_: Any, **__: Any) -> None:
+        raise OverflowError("math range error")
+
+    monkeypatch.setattr("trimtab.plan.trial.evaluate", fails)
+    world.run(world.rested)
+    assert world.problem(False) == ""
+    verdict = world.trials()[-1]["status"]["verdict"]
+    assert (verdict["kind"], verdict["reason"]) == ("Error", "JudgeFailed") and "OverflowError" in verdict["message"]
