@@ -34,6 +34,8 @@ LATENCY_WEIGHTS: Final = (0.1, 0.1)
 #: loads that a truth is the mean of, and requests of each
 LOADS: Final = 2
 _SECONDS: Final = (60.0, 250.0)
+#: of metrics that the search is shown
+_OBSERVED_SECONDS: Final = 300.0
 #: of histograms, finer than vLLM's
 _EDGES: Final = tuple(np.geomspace(0.001, 1000.0, 121).tolist())
 
@@ -98,7 +100,7 @@ def world(target: Target, seed: int, requests: int) -> World:
 
 def _observation(target: Target, seed: int, configuration: Configuration) -> Observation:
     real = with_errors(target.profile, seed)
-    load = real.load(_SECONDS[0], 1000 + 10 * seed)
+    load = real.load(_OBSERVED_SECONDS, 1000 + 10 * seed)
     outcome = simulate(load, _engine(real, configuration), real.times)
     seconds, ok = outcome.counters.end_seconds, outcome.ok
     queued, latest = (outcome.scheduled - load.arrival)[ok], float(load.arrival[-1])

@@ -126,7 +126,7 @@ class Search(SpecModel):
     #: Model weighs noise and cost and ends the search by itself; the others are its controls, without an end by gain
     sampler: Literal["Model", "TPE", "GP", "CMA-ES", "Random", "Grid"] = "Model"
     #: a gain must pay for its trial within so many hours
-    horizon_hours: Annotated[float, Field(gt=0, le=8760)] = 24.0
+    horizon_hours: Annotated[float, Field(gt=0, le=8760)] = 72.0
     #: a search that has ended begins anew when rate, lengths or aborts of the load have changed by more than this
     drift_percent: Annotated[float, Field(ge=10, le=10_000)] = 50.0
     #: a profile of the target (`trimtab calibrate`): candidates are simulated before one is tried

@@ -36,10 +36,9 @@ _ANYWHERE, _HERE = 0.3, 0.3
 _LATER: Final = 0.7
 #: of the amplitude, what a peak leaves open
 _RESIDUAL: Final = 0.5
-#: octaves over which a setting that matters acts alike, and one that does not
-_NEAR, _FAR = 2.0, 12.0
-#: prior probability that a setting matters
-_MATTERS: Final = 0.6
+#: octaves over which a setting acts alike, and how likely that is before any trial: there are cliffs and slopes, and a
+#: setting that does not matter
+_LENGTHS: Final = ((1.2, 0.6), (12.0, 0.4))
 #: octaves of load over which settings act alike
 _CONTEXT: Final = 1.5
 #: log scores beyond what was expected are cut: how bad (or good) beyond a factor of e is not told apart
@@ -108,10 +107,10 @@ def beliefs(
     loads = _kernel(places_of_loads, places_of_loads)
     now = _kernel(places_of_loads, [filled(context, context)])
     columns: list[_Column] = []
-    for lengths in product((_NEAR, _FAR), repeat=len(baseline)):
-        matter = sum(length == _NEAR for length in lengths)
-        prior = matter * np.log(_MATTERS) + (len(lengths) - matter) * np.log(1 - _MATTERS)
-        kernel = _Kernel(seen, places, baseline, guesses, np.array(lengths), loads, now)
+    for chosen in product(_LENGTHS, repeat=len(baseline)):
+        lengths = np.array([octaves for octaves, _ in chosen])
+        prior = float(np.sum(np.log([likely for _, likely in chosen])))
+        kernel = _Kernel(seen, places, baseline, guesses, lengths, loads, now)
         columns += kernel.columns(found, noise, prior, foretold)
     logs = np.array([c.log for c in columns])
     weights = np.exp(logs - logs.max())

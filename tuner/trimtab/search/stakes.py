@@ -29,7 +29,7 @@ class Stakes:
     that is rolled back, 0 where it needs none. least_gain: a share; less is not promoted.
     """
 
-    horizon_hours: float = 24.0
+    horizon_hours: float = 72.0
     replicas: int = 2
     start_seconds: float = 120.0
     measure_seconds: float = 600.0
