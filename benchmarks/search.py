@@ -20,7 +20,7 @@ from typing import Final
 
 from claims_picture import svg
 from search_report import beside_random, by_target, picture, summary, tables
-from search_run import METHODS, Run, search
+from search_run import METHODS, Run, Step, search
 from search_targets import Target, held_out, tuned
 from search_trial import NOISES
 from search_world import world
@@ -46,6 +46,12 @@ def compare(targets: Sequence[Target], methods: Sequence[str], seeds: range, wor
     return out
 
 
+def kept(files: Sequence[Path], part: str) -> list[Run]:
+    """Runs of one set of targets, as --json wrote them."""
+    every = [run for file in files for run in json.loads(file.read_text()).get(part, {"runs": []})["runs"]]
+    return [Run(**{**run, "steps": tuple(Step(**step) for step in run["steps"])}) for run in every]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=30)
@@ -57,6 +63,7 @@ def main() -> None:
     parser.add_argument("--noise", choices=tuple(NOISES), default="seen")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--join", type=Path, nargs="+", metavar="JSON", help="show runs kept by --json, search nothing")
     parser.add_argument("--pictures", type=Path)
     options = parser.parse_args()
     start = time.process_time()
@@ -68,8 +75,13 @@ def main() -> None:
         if options.set not in (name, "all") or (options.quick and name != "tuned"):
             continue
         chosen = [t for t in targets if options.target in t.name and (not options.quick or t.name in QUICK)]
-        found[name] = compare(chosen, methods, seeds, options.worlds, options.noise)
-        print(f"\n## {name}: {len(chosen)} targets x {len(seeds)} seeds, noise as {options.noise}\n")
+        if options.join:
+            found[name] = kept(options.join, name)
+        else:
+            found[name] = compare(chosen, methods, seeds, options.worlds, options.noise)
+        if not found[name]:
+            continue
+        print(f"\n## {name}, noise as {options.noise}\n")
         print(tables(found[name], methods))
         print(f"\n{by_target(found[name], methods)}")
         if "random" in methods:
