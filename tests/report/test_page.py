@@ -145,3 +145,30 @@ def test_settings_are_shared_out_only_with_enough_trials(monkeypatch: pytest.Mon
     text = " ".join(page_of(many).text.split())
     shares = {n: int(s) for n, s in re.findall(r"(max_num_seqs|enable_prefix_caching) (\d+)%", text)}
     assert shares["max_num_seqs"] > shares["enable_prefix_caching"] and sum(shares.values()) in (99, 100, 101)
+
+
+SPREAD = {"ttft": [[0.1, 0.2], [0.5, 0.6], [2.5, 1.0]], "tpot": [[0.01, 0.1], [0.05, 1.0]]}
+
+
+def test_the_distributions_are_drawn_where_both_are_known(kept: Json) -> None:
+    later = {"ttft": [[0.1, 0.7], [0.5, 0.95], [2.5, 1.0]], "tpot": [[0.01, 0.5], [0.05, 1.0]]}
+    data = {**kept, "before": {**kept["before"], "shares": SPREAD}, "after": {**kept["after"], "shares": later}}
+    labels = [a["aria-label"] for tag, a in page_of(data).tags if tag == "svg"]
+    (said, _) = [label for label in labels if label.startswith("All requests by latency")]
+    assert "half of the requests by 0.5 before, 0.1 after; 9 of 10 by 2.5 before, 0.5 after" in said
+    one_side = {**kept, "before": {**kept["before"], "shares": SPREAD}}
+    assert "All requests by latency" not in render(read(one_side))
+
+
+@pytest.mark.parametrize("bad", [[[2, 0.5], [1, 1.0]], [[1, 0.5]], "no", [[1, "x"], [2, 3]], [[1, 0.5], [2, 7]], None])
+def test_a_distribution_that_is_none_is_left_out(kept: Json, bad: Any) -> None:
+    data = {**kept, "before": {**kept["before"], "shares": {"ttft": bad}}}
+    assert read(data).shares_before == {}
+
+
+def test_what_scrolls_can_be_reached_by_the_keyboard(text: str) -> None:
+    page = Page(text)
+    scrollers = [a for _, a in page.tags if "scroll" in a.get("class", "").split()]
+    assert len(scrollers) >= 4
+    assert all(a["tabindex"] == "0" and a["role"] == "region" and a["aria-labelledby"] for a in scrollers)
+    assert all(a["tabindex"] == "0" for tag, a in page.tags if tag == "pre")

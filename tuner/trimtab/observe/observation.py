@@ -44,6 +44,12 @@ class Histogram:
             below, lower = max(below, cumulative), bound if not math.isinf(bound) else lower
         return lower
 
+    def shares(self) -> list[tuple[float, float]]:
+        """(edge, share of observations <= it) of the finite edges, for a picture; [] when empty."""
+        if self.count <= 0:
+            return []
+        return [(b, c / self.count) for b, c in zip(self.bounds, self.counts, strict=True) if math.isfinite(b)]
+
     def share_below(self, value: float) -> float | None:
         """Share of observations <= value, linear inside a bucket; None when empty."""
         if self.count <= 0 or not self.bounds:

@@ -156,7 +156,7 @@ def _timeline(
         one.sharex(axes[-1])
         one.tick_params(labelbottom=one is axes[-1])
     axes[-1].set_xlabel("minutes since the first trial")
-    _legend(axes[0], report)
+    _legend(figure if width <= _NARROW else axes[0], report)
     return figure
 
 
@@ -193,7 +193,9 @@ def _samples(axes: Axes, report: Report, key: str, zero: float) -> None:
                 axes.plot(*zip(*known, strict=True), color=INK[name], lw=0.9, alpha=0.7)
 
 
-def _legend(axes: Axes, report: Report) -> None:
+def _legend(of: Axes | Figure, report: Report) -> None:
+    """Beside the first title; a narrow figure has no room there, so there it gets a row of its own."""
+    from matplotlib.axes import Axes
     from matplotlib.lines import Line2D
 
     handles = [Line2D([], [], color=INK["canary"], lw=4.5, label="canary"),
@@ -202,8 +204,10 @@ def _legend(axes: Axes, report: Report) -> None:
         handles.append(Line2D([], [], color=INK["worse"], ls="--", lw=1.2, label="guardrail"))
     if report.limits.ttft_seconds is not None or report.limits.tpot_seconds is not None:
         handles.append(Line2D([], [], color=INK["limit"], ls=":", lw=1.4, label="SLO"))
-    axes.legend(handles=handles, ncols=len(handles), loc="lower right", bbox_to_anchor=(1.0, 1.02), handlelength=1.6,
-                borderpad=0, columnspacing=1.0)  # fmt: skip
+    place: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1.0, 1.02)}
+    if not isinstance(of, Axes):
+        place = {"loc": "outside upper left"}
+    of.legend(handles=handles, ncols=len(handles), handlelength=1.6, borderpad=0, columnspacing=1.0, **place)
 
 
 def before_after(report: Report) -> Picture | None:
@@ -239,6 +243,55 @@ def _before_after(rows: Sequence[tuple[str, Any, Any, float | None]], width: flo
         one.set_xlim(0, 1.18 * max(before[1], after[1], limit or 0.0))
         one.set_title(title)
         one.grid(axis="y", visible=False)
+    return figure
+
+
+#: latency -> title
+_SPREADS: Final = {"ttft": "Time to first token, s", "tpot": "Time per output token, s"}
+#: requests at both ends that may lie outside of the picture
+_TAIL: Final = 0.005
+
+
+def spread(report: Report) -> Picture | None:
+    """All requests by latency, before and after; None unless both distributions are known."""
+    rows = [
+        (title, report.shares_before[key], report.shares_after[key], getattr(report.limits, f"{key}_seconds"))
+        for key, title in _SPREADS.items()
+        if report.shares_before.get(key) and report.shares_after.get(key)
+    ]
+    if not rows:
+        return None
+    slo = " Dotted: the SLO." if any(limit is not None for *_, limit in rows) else ""
+    said = "; ".join(f"{title}: half of the requests by {_by(b, 0.5):.3g} before, {_by(a, 0.5):.3g} after; 9 of 10 by "
+                     f"{_by(b, 0.9):.3g} before, {_by(a, 0.9):.3g} after" for title, b, a, _ in rows)  # fmt: skip
+    caption = f"How many requests took no longer than the time below: further left is better.{slo}"
+    return picture("all", f"All requests by latency. {said}.", caption, lambda width: _spread(rows, width))
+
+
+def _by(points: Sequence[tuple[float, float]], share: float) -> float:
+    """The first edge by which so many are through."""
+    return next((x for x, y in points if y >= share), points[-1][0])
+
+
+def _spread(rows: Sequence[tuple[str, Any, Any, float | None]], width: float) -> Figure:
+    side_by_side = width > _NARROW
+    figure, axes = _figure(width, 2.5 if side_by_side else 2.2 * len(rows), 1 if side_by_side else len(rows),
+                           len(rows) if side_by_side else 1)  # fmt: skip
+    for one, (title, before, after, limit) in zip(axes, rows, strict=True):
+        for points, role, label, line in ((before, "control", "before", 1.8), (after, "canary", "after", 3.0)):
+            one.plot([x for x, _ in points], [100 * y for _, y in points], color=INK[role], lw=line, label=label)
+        if limit is not None:
+            one.axvline(limit, color=INK["limit"], ls=":", lw=1.4)
+        low = min(max((x for x, y in p if y <= _TAIL), default=p[0][0]) for p in (before, after))
+        high = max(_by(p, 1 - _TAIL) for p in (before, after))
+        one.set_xscale("log")
+        one.set_xlim(max(low, 1e-4), max(high, limit or 0.0) * 1.1)
+        one.xaxis.set_major_formatter("{x:g}")
+        one.xaxis.set_minor_formatter("")
+        one.set_ylim(0, 102)
+        one.set_ylabel("requests, %")
+        one.set_title(title)
+    axes[0].legend(loc="lower right")
     return figure
 
 
@@ -283,11 +336,11 @@ def _predicted(pairs: Sequence[tuple[int, float, float]], width: float) -> Figur
     return figure
 
 
-def _figure(width: float, height: float, rows: int) -> tuple[Figure, list[Axes]]:
+def _figure(width: float, height: float, rows: int, columns: int = 1) -> tuple[Figure, list[Axes]]:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
-    return figure, list(figure.subplots(rows, 1, squeeze=False)[:, 0])
+    return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
 
 
 def _short(text: str, most: int) -> str:

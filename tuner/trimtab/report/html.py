@@ -87,7 +87,8 @@ def render(report: Report, price: Price = Price()) -> str:  # noqa: B008
 
 
 def _pictures(report: Report) -> dict[str, charts.Picture]:
-    found = {"gains": charts.gains(report), "timeline": charts.timeline(report), "ends": charts.before_after(report)}
+    found = {"gains": charts.gains(report), "timeline": charts.timeline(report), "ends": charts.before_after(report),
+             "spread": charts.spread(report)}  # fmt: skip
     pairs = [(n, guess, seen) for n, _, guess, seen in _forecasts(report) if seen is not None]
     if pairs:
         found["predicted"] = charts.predicted(pairs)

@@ -17,6 +17,7 @@ from trimtab.plan.record import Phase, TrialKind, TrialRecord
 from trimtab.report.fields import needed, number, numbers, rows, table, text, unix, whole
 from trimtab.report.read_tune import cause, limits
 from trimtab.report.story import Report, figures_of_ends
+from trimtab.text import whole_number
 
 Json = dict[str, Any]
 #: extended resources that are whole GPUs
@@ -152,5 +153,5 @@ def _gpus(trial: Mapping[str, Any]) -> float | None:
     total = 0.0
     for container in rows(table(template.get("spec")).get("containers")):
         asked = table(table(container.get("resources")).get("limits"))
-        total += sum(float(str(asked[g])) for g in _GPUS if str(asked.get(g, "")).isdigit())
+        total += sum(whole_number(str(asked.get(g, ""))) or 0 for g in _GPUS)
     return total or None

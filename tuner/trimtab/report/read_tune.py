@@ -31,6 +31,8 @@ def from_result(data: Mapping[str, Any], name: str) -> Report:
         result="" if as_list else text(command),
         before=numbers(data.get("before")) or None,
         after=numbers(data.get("after")) or None,
+        shares_before=_shares(data.get("before")),
+        shares_after=_shares(data.get("after")),
         findings=tuple(cause(f) for f in rows(data.get("findings"))),
         limits=limits(table(data.get("spec"))),
         forecasts=tuple(_forecast(f, name) for f in rows(data.get("screen"))),
@@ -71,6 +73,17 @@ def cause(data: Mapping[str, Any]) -> Cause:
         tunable=tunable if isinstance(tunable, bool) else None,
         role=text(data.get("role")),
     )
+
+
+def _shares(figures: object) -> dict[str, list[tuple[float, float]]]:
+    """Of both latencies; what is not a row of rising seconds and shares is unknown."""
+    out = {}
+    for name, points in table(table(figures).get("shares")).items():
+        pairs = [p for p in points if isinstance(p, list | tuple) and len(p) == 2] if isinstance(points, list) else []
+        known = [(x, y) for a, b in pairs if (x := number(a)) is not None and (y := number(b)) is not None]
+        if len(known) > 1 and known == sorted(known) and known[0][1] >= 0 and known[-1][1] <= 1:
+            out[text(name)] = known
+    return out
 
 
 def _trial(data: Json, where: str) -> TrialRecord:

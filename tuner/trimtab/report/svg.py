@@ -28,6 +28,8 @@ STYLE: Final[dict[str, Any]] = {
     "ytick.labelcolor": INK["text"], "axes.edgecolor": INK["muted"], "grid.color": INK["grid"],
     "legend.labelcolor": INK["text"], "xtick.labelsize": 9, "ytick.labelsize": 9,
 }  # fmt: skip
+#: pixels per unit at most: a picture that is narrower than the column keeps its size, else its letters would grow
+_LARGEST: Final = 1.15
 _NO_METADATA: Final = dict.fromkeys(("Date", "Creator", "Format", "Type"))
 _FONT: Final = re.compile(r"font(-family)?:([^;\"]*)'DejaVu Sans'[^;\"]*")
 
@@ -52,5 +54,6 @@ def _head(tag: str, alt: str) -> str:
     box = re.search(r'viewBox="[^"]*"', tag)
     assert box is not None  # matplotlib writes one
     label = html.escape(alt, quote=True)
+    width = float(box.group().split()[2])
     links = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
-    return f'<svg {box.group()} role="img" aria-label="{label}" {links}>'
+    return f'<svg {box.group()} role="img" aria-label="{label}" style="max-width:{width * _LARGEST:.0f}px" {links}>'

@@ -237,7 +237,10 @@ def _compared(record: TrialRecord | None) -> set[str]:
 
 
 def figures(spec: TunerSpec, observation: Observation | None) -> Json | None:
-    """What a person compares: per replica where it is a rate, seconds where it is a time; None is unknown."""
+    """What a person compares: per replica where it is a rate, seconds where it is a time; None is unknown.
+
+    shares: of both latencies, [[seconds, share of requests that took no longer], ...].
+    """
     if observation is None:
         return None
     goal, o = objective(spec), observation
@@ -267,4 +270,5 @@ def figures(spec: TunerSpec, observation: Observation | None) -> Json | None:
         "error_ratio": o.error_ratio,
         "running": o.running,
         "waiting": o.waiting,
+        "shares": {n: h.shares() for n in ("ttft", "tpot") if (h := getattr(o, f"{n}_seconds")) is not None},
     }
