@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import optuna
 import pytest
 
 from trimtab.cli.dashboard import REFRESH_SECONDS, Studies, copied
@@ -53,7 +54,24 @@ def test_trials_show_settings_as_people_write_them(folder: Path) -> None:
     assert won.params == {"max_num_seqs": 48, "enable_prefix_caching": True}
     assert won.value == pytest.approx(49.18, abs=0.01)
     assert (crashed.state.name, unclear.state.name) == ("FAIL", "PRUNED")
-    assert crashed.user_attrs["result"] == "did not start or serve"
+    assert crashed.user_attrs["result"] == "did not start or serve" and "gain" not in crashed.user_attrs
+    assert won.user_attrs["trial"] == "llm-1" and won.user_attrs["gain"].startswith("+49.2% (+")
+
+
+def test_a_trial_that_broke_a_guardrail_is_infeasible_to_optuna(tmp_path: Path) -> None:
+    broke = Outcome("llm-1", Configuration.of({"max_num_seqs": 8}), -3.0, control=FIRST, breached=True)
+    Memory(str(tmp_path / "ml.llm.journal"), "ml/llm").record([broke, TRIALS[0]], SPACE)
+    storage = copied(tmp_path)
+    (frozen,) = storage.get_all_studies()
+    study = optuna.load_study(study_name=frozen.study_name, storage=storage)
+    assert study.trials[0].user_attrs["result"] == "broke a guardrail"
+    assert study.best_trial.number == 1
+
+
+def test_the_study_says_what_its_numbers_mean(folder: Path) -> None:
+    pytest.importorskip("optuna_dashboard")
+    status, body = ask(page(folder), "/api/studies/0")
+    assert status.startswith("200") and "a guardrail ended it" in json.loads(body)["note"]["body"]
 
 
 def test_a_browser_is_shown_the_studies(folder: Path) -> None:

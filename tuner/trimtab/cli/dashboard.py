@@ -29,6 +29,18 @@ from trimtab.errors import InputError, StorageError
 from trimtab.search.candidate import Outcome, levels
 from trimtab.search.memory import Memory
 
+#: what a study's note says, so that nobody has to read docs beside it
+NOTE: Final = """Each trial ran one configuration on live traffic beside the others. Its value is the goodput gained
+over what ran at first, in percent.
+
+- **Complete**: measured. **Pruned**: no evidence either way. **Failed**: did not start or serve.
+- **Infeasible**: a guardrail ended it; its value only says that it was bad.
+- The attributes of a trial: its TuningTrial, all settings, what it was compared with, its own gain, how sure that is.
+"""
+#: key under which Optuna keeps the constraints of a trial; above 0 is infeasible
+_CONSTRAINTS: Final = "constraints"
+#: standard deviations of a 95% interval
+_SURE: Final = 1.96
 #: a page that is loaded later than this after the last look looks again
 REFRESH_SECONDS: Final = 15.0
 _READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -120,9 +132,18 @@ def _add(storage: BaseStorage, name: str, outcomes: Sequence[Outcome]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # the axis has its name or has not
         study.set_metric_names(["gain over what ran at first (%)"])
+        _note(study)
     known = {level.configuration.key(): level.value for level in levels(outcomes)}
     for outcome in outcomes:
         study.add_trial(_trial(outcome, known.get(outcome.configuration.key()), _spaces(outcomes)))
+
+
+def _note(study: optuna.Study) -> None:
+    try:
+        from optuna_dashboard import save_note
+    except ImportError:  # the copy is made for other eyes than the dashboard's
+        return
+    save_note(study, NOTE)
 
 
 def _trial(outcome: Outcome, level: float | None, spaces: dict[str, BaseDistribution]) -> FrozenTrial:
@@ -130,7 +151,6 @@ def _trial(outcome: Outcome, level: float | None, spaces: dict[str, BaseDistribu
     state = TrialState.COMPLETE
     if level is None or not outcome.measured:
         state = TrialState.FAIL if outcome.infeasible else TrialState.PRUNED
-    result = "did not start or serve" if outcome.infeasible else "within noise" if outcome.inconclusive else "measured"
     against = "what ran at first" if outcome.control is None else str(outcome.control)
     return optuna.trial.create_trial(
         state=state,
@@ -138,9 +158,27 @@ def _trial(outcome: Outcome, level: float | None, spaces: dict[str, BaseDistribu
         params=params,
         distributions={name: spaces[name] for name in params},
         user_attrs={
-            "trial": outcome.name, "settings": str(outcome.configuration), "result": result, "against": against,
+            "trial": outcome.name, "settings": str(outcome.configuration), "result": _result(outcome),
+            "against": against, **_gain(outcome),
         },
+        system_attrs={_CONSTRAINTS: (1.0 if outcome.breached or outcome.infeasible else 0.0,)},
     )  # fmt: skip
+
+
+def _result(outcome: Outcome) -> str:
+    if outcome.infeasible:
+        return "did not start or serve"
+    if outcome.breached:
+        return "broke a guardrail"
+    return "within noise" if outcome.inconclusive else "measured" if outcome.measured else "not measured"
+
+
+def _gain(outcome: Outcome) -> dict[str, str]:
+    """Of this trial alone, with the ends of its 95% interval; nothing where it was not measured."""
+    if not outcome.measured or outcome.score is None:
+        return {}
+    low, high = (math.expm1(outcome.score + side * _SURE * outcome.noise) for side in (-1, 1))
+    return {"gain": f"{math.expm1(outcome.score):+.1%} ({low:+.0%} to {high:+.0%})"}
 
 
 def _spaces(outcomes: Sequence[Outcome]) -> dict[str, BaseDistribution]:
