@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimtab.text import plain
+from trimtab.text import plain, whole_number
 
 
 @pytest.mark.parametrize(
@@ -38,3 +38,11 @@ def test_any_text_comes_out_printable_and_bounded(text: str, limit: int) -> None
     assert len(shown) <= limit and "\x1b" not in shown and "\n" not in shown
     shown.encode()  # no half of a pair
     assert plain(shown, limit) == shown
+
+
+@given(st.one_of(st.text(max_size=30), st.integers(0, 10**17).map(str), st.just("9" * 5000), st.sampled_from("²٣½①")))
+def test_any_text_is_a_whole_number_or_none(text: str) -> None:
+    """`"²".isdigit()` is true, and int() refuses it; int() takes "٣", which no manifest means."""
+    number = whole_number(text)
+    assert (number is None) != (text.isascii() and text.isdigit() and len(text) <= 18)
+    assert number is None or number == int(text)

@@ -63,6 +63,17 @@ def test_junk_anywhere_is_no_crash(changes: list[tuple[tuple[Any, ...], Any]]) -
     said(reports(manifest))
 
 
+@given(st.sampled_from(PLACES), st.sampled_from(["9" * 5000, "²", "٣", "9" * 5000 + "%"]))
+@QUIET
+def test_digits_that_are_no_number_are_no_crash(place: tuple[Any, ...], text: str) -> None:
+    manifest: Any = copy.deepcopy(HEALTHY)
+    at = manifest
+    for key in place[:-1]:
+        at = at[key]
+    at[place[-1]] = text
+    said(reports(manifest))
+
+
 FORMS = [
     ["--api-key", SECRET],
     [f"--api-key={SECRET}"],

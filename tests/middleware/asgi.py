@@ -50,7 +50,7 @@ class Engine:
             body += message.get("body", b"")
             if not message.get("more_body"):
                 break
-        self.headers.append({k.decode(): v.decode() for k, v in scope["headers"]})
+        self.headers.append({k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"]})
         request = json.loads(body) if body else {}
         self.seen.append(request)
         if self.raises is not None:
@@ -220,7 +220,7 @@ class Rig:
                     left.set()
                     await asyncio.sleep(0)
 
-        given = [(k.encode(), v.encode()) for k, v in (headers or {}).items()]
+        given = [(k.encode("latin-1"), v.encode("latin-1")) for k, v in (headers or {}).items()]
         scope = {
             "type": "http", "method": method, "path": path, "headers": given, "client": client,
             "query_string": query.encode(), "root_path": root, "asgi": {"spec_version": "2.3"},

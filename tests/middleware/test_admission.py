@@ -246,6 +246,16 @@ async def test_kv_admission_uses_the_true_length_that_a_header_tells(tmp_path: P
     await asyncio.gather(*calls)
 
 
+@pytest.mark.parametrize("told", ["\u00b2", "many", "-1", "9" * 500])
+async def test_a_length_that_is_no_number_is_left_aside(told: str, tmp_path: Path) -> None:
+    """A header is latin-1, where a superscript two counts as a digit and is no number."""
+    rig = rig_with(tmp_path, {"kv_budget_tokens": 100, "expected_tokens_header": "x-expected"})
+    rig.engine.gate.set()
+    body = {**BODY, "prompt": [1] * 20, "max_tokens": 30}
+    assert (await rig.call(body, headers={"x-expected": told})).status == 200
+    assert not any(rig.value("trimtab_mw_faults_total", hook=hook) for hook in ("admission", "begin", "understand"))
+
+
 async def test_one_request_larger_than_the_budget_runs_alone(tmp_path: Path) -> None:
     rig = rig_with(tmp_path, {"kv_budget_tokens": 10, "max_sequences": 1})
     rig.engine.gate.set()

@@ -14,6 +14,13 @@ _ESCAPES: Final = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])|\x9b[0-?]*[ -/]*[@-~]"
 )
 _CUT: Final = "..."
+_WHOLE: Final = re.compile("[0-9]{1,18}")
+
+
+def whole_number(text: str) -> int | None:
+    """A number of plain digits, None for anything else. `str.isdigit` also takes superscripts, which `int` refuses, and
+    any length, of which `int` refuses thousands."""
+    return int(text) if _WHOLE.fullmatch(text) else None
 
 
 def plain(text: str, limit: int, *, lines: bool = False) -> str:

@@ -27,6 +27,7 @@ from trimtab.simulate.config import EngineConfig
 from trimtab.simulate.fit import WEAK, Prior
 from trimtab.simulate.profile import Profile, save_profile
 from trimtab.simulate.roofline import gpu_named, roofline
+from trimtab.text import whole_number
 
 #: settings that decide most and that no metric shows: said when they are assumed
 ASSUMED: Final = ("max_num_seqs", "max_num_batched_tokens", "max_model_len")
@@ -186,10 +187,10 @@ def pod_of(target: str | None) -> PodRef:
     if slash and namespace and name:
         return PodRef(name, namespace, None, 8000)
     ip, colon, port = target.rpartition(":")
-    if not colon or not ip or not port.isdigit():
+    if not colon or not ip or (number := whole_number(port)) is None:
         raise InputError("--target", f"{target!r} names no target", fix)
     # without a pod label it is found by instance
-    return PodRef(target, "", ip, int(port))
+    return PodRef(target, "", ip, number)
 
 
 def report(console: Console, profile: Profile, given: Mapping[str, Any], output: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from trimtab.lint.finding import Hit, Options
 from trimtab.lint.target import Target, mapping, mappings
+from trimtab.text import whole_number
 
 PROBES: Final = ("startupProbe", "livenessProbe", "readinessProbe")
 
@@ -57,8 +58,8 @@ def probe_elsewhere(target: Target, options: Options) -> Iterator[Hit]:
 
 def _number(target: Target, port: Any) -> int | None:
     text = str(port)
-    if text.isdigit():
-        return int(text)
+    if (number := whole_number(text)) is not None:
+        return number
     found = next((p.get("containerPort") for p in target.ports if p.get("name") == text), None)
     return found if isinstance(found, int) else None
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from trimtab.lint.finding import Hit, Options
 from trimtab.lint.target import Target, mapping
+from trimtab.text import whole_number
 
 
 def _replicas(target: Target) -> int | None:
@@ -18,9 +19,8 @@ def _replicas(target: Target) -> int | None:
 def _surge(value: Any, replicas: int) -> int:
     """Pods above `replicas`; Kubernetes rounds a percentage of maxSurge up."""
     text = str(value)
-    if text.endswith("%") and text[:-1].isdigit():
-        return -(-int(text[:-1]) * replicas // 100)
-    return int(text) if text.isdigit() else 0
+    number = whole_number(text.removesuffix("%")) or 0
+    return -(-number * replicas // 100) if text.endswith("%") else number
 
 
 def whole_fleet(target: Target, options: Options) -> Iterator[Hit]:

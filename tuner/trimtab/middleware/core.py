@@ -178,7 +178,7 @@ class Core:
         limit = self._limit(limits.max_tokens, prompt / request.prompts)
         mean, variance = self._expected(admission.estimate, lengths, limit, prediction)
         given = header(admission.expected_tokens_header) if admission.expected_tokens_header else None
-        if given is not None and given.isdigit() and len(given) < 10:
+        if given is not None and given.isascii() and given.isdigit() and len(given) < 10:
             mean, variance = float(given), 0.0
         if limit is not None:
             mean = min(mean, limit)

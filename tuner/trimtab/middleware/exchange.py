@@ -225,7 +225,7 @@ class Exchange:
     def _header_number(self, name: bytes) -> int:
         for key, value in self.scope["headers"]:
             if key == name:
-                return int(value) if value.isdigit() else 0
+                return int(value) if value.isdigit() and len(value) < 19 else 0
         return 0
 
     def deal_key(self) -> bytes:

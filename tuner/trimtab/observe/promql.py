@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 from trimtab.observe.metrics import CACHE_CONFIG, PREFIX, WANTED, own_labels
 from trimtab.observe.samples import BASELINE_SECONDS, MAX_POINTS, RECENT_SECONDS, PodRef, Points, SeriesKey, older_step
+from trimtab.text import whole_number
 
 By = Literal["pod", "instance"]
 #: what the scrape job added to a series: says which target it came from
@@ -80,7 +81,7 @@ FOUND_BY = f'__name__="{PREFIX}num_requests_running",'
 def pod_of(labels: Mapping[str, str]) -> PodRef | None:
     """The pod, or the target without a `pod` label, that a series' labels name; None if they name none."""
     host, _, port = labels.get("instance", "").rpartition(":")
-    number = int(port) if port.isdigit() else 0
+    number = whole_number(port) or 0
     name = labels.get("pod") or labels.get("instance")
     ip = host.strip("[]") or None
     return PodRef(name, labels.get("namespace", ""), ip, number) if name else None

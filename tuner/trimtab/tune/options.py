@@ -13,6 +13,7 @@ import yaml
 from trimtab.engine.settings import SEARCHED, Configuration, Value
 from trimtab.errors import InputError
 from trimtab.plan.spec import TunerSpec
+from trimtab.text import whole_number
 
 Json = dict[str, Any]
 #: for one machine and one impatient person; a cluster's defaults are slower
@@ -176,9 +177,10 @@ def parse_value(name: str, text: str, option: str) -> Value:
 def parse_listen(text: str) -> tuple[str, int]:
     """HOST:PORT, or only the port; 0 for a free one."""
     host, _, port = text.rpartition(":")
-    if not port.isdigit() or not 0 <= int(port) < 65_536:
+    number = whole_number(port)
+    if number is None or number >= 65_536:
         raise InputError("--listen", f"{text!r} has no port", "Write HOST:PORT, such as 127.0.0.1:8000.")
-    return host or "127.0.0.1", int(port)
+    return host or "127.0.0.1", number
 
 
 def require_seconds(option: str, value: float) -> None:
