@@ -25,6 +25,7 @@ from trimtab.search.candidate import Outcome, levels
 from trimtab.search.foretell import Oracle
 from trimtab.search.priors import candidates
 from trimtab.search.refuse import refusal
+from trimtab.search.space import Space
 from trimtab.search.stakes import Stakes, room_of
 from trimtab.search.study import Study
 
@@ -52,33 +53,36 @@ def _repeat(history: Sequence[Outcome]) -> Configuration | None:
 class Ordered:
     """A fixed order without repeats."""
 
+    space: Space
     order: Sequence[Configuration]
 
     def next(self, history: Sequence[Outcome], now: Configuration) -> Configuration | None:
-        if (again := _repeat(history)) is not None and refusal(again, history, now, SPACE) is None:
+        space = self.space
+        if (again := _repeat(history)) is not None and refusal(again, history, now, space) is None:
             return again
-        tried = {SPACE.cell(o.configuration) for o in history}
+        tried = {space.cell(o.configuration) for o in history}
         return next(
-            (c for c in self.order if SPACE.cell(c) not in tried and refusal(c, history, now, SPACE) is None), None
+            (c for c in self.order if space.cell(c) not in tried and refusal(c, history, now, space) is None), None
         )
 
 
 def random_search(world: World, seed: int) -> Method:
-    order = list(SPACE.all(world.target.baseline))
+    order = list(world.target.space.all(world.target.baseline))
     random.Random(seed).shuffle(order)
-    return Ordered(order)
+    return Ordered(world.target.space, order)
 
 
 def fine_grid(world: World, seed: int) -> Method:
     """Every point of the lattice, ascending, caching on before off."""
-    every = list(SPACE.all(world.target.baseline))
-    return Ordered(sorted(every, key=lambda c: c.get("enable_prefix_caching") is False))
+    every = list(world.target.space.all(world.target.baseline))
+    return Ordered(world.target.space, sorted(every, key=lambda c: c.get("enable_prefix_caching") is False))
 
 
 def grid(world: World, seed: int) -> Method:
     """Powers of two only: 56 points instead of the lattice's 182."""
-    known = [c for c in SPACE.all(world.target.baseline) if all(_power_of_two(c, n) for n in SPACE.lattices)]
-    return Ordered(sorted(known, key=lambda c: c.get("enable_prefix_caching") is False))
+    space = world.target.space
+    known = [c for c in space.all(world.target.baseline) if all(_power_of_two(c, n) for n in space.lattices)]
+    return Ordered(space, sorted(known, key=lambda c: c.get("enable_prefix_caching") is False))
 
 
 def _power_of_two(c: Configuration, name: str) -> bool:
@@ -89,13 +93,19 @@ def _power_of_two(c: Configuration, name: str) -> bool:
 class Sampled:
     """A plain sampler of Optuna behind the same refusals: never stops by itself."""
 
+    space: Space
     study: Study
 
     def next(self, history: Sequence[Outcome], now: Configuration) -> Configuration | None:
-        if (again := _repeat(history)) is not None and refusal(again, history, now, SPACE) is None:
+        if (again := _repeat(history)) is not None and refusal(again, history, now, self.space) is None:
             return again
         found = self.study.propose(history, now)
         return None if found is None else found.configuration
+
+
+def sampled(world: World, seed: int, sampler: str) -> Method:
+    space = world.target.space
+    return Sampled(space, Study(None, "benchmark", space, seed, sampler=sampler))
 
 
 @dataclass
@@ -103,16 +113,18 @@ class PlainGp:
     """Gaussian process with expected improvement (Jones, Schonlau, Welch 1998), five random trials first; a crash
     counts as one below the worst. Length scale: an octave and a half; noise: that of a trial."""
 
+    space: Space
     seed: int
     start: int = 5
     length: float = 1.5
     noise: float = 0.05
 
     def next(self, history: Sequence[Outcome], now: Configuration) -> Configuration | None:
-        if (again := _repeat(history)) is not None and refusal(again, history, now, SPACE) is None:
+        space = self.space
+        if (again := _repeat(history)) is not None and refusal(again, history, now, space) is None:
             return again
-        tried = {SPACE.cell(o.configuration) for o in history}
-        free = [c for c in SPACE.all(now) if SPACE.cell(c) not in tried and refusal(c, history, now, SPACE) is None]
+        tried = {space.cell(o.configuration) for o in history}
+        free = [c for c in space.all(now) if space.cell(c) not in tried and refusal(c, history, now, space) is None]
         if not free:
             return None
         if len(history) < self.start:
@@ -120,7 +132,7 @@ class PlainGp:
         known = [(m.configuration, m.value) for m in levels(history)]
         worst = min((v for _, v in known), default=0.0) - 1.0
         known += [(o.configuration, worst) for o in history if o.infeasible]
-        at, of = np.array([_place(c) for c, _ in known]), np.array([_place(c) for c in free])
+        at, of = np.array([_place(c, space) for c, _ in known]), np.array([_place(c, space) for c in free])
         y = np.array([v for _, v in known])
         mean, sd = float(y.mean()), max(0.05, float(y.std()))
         gram = self._kernel(at, at) + (self.noise / sd) ** 2 * np.eye(len(at))
@@ -134,8 +146,8 @@ class PlainGp:
         return np.exp(-((a[:, None, :] - b[None, :, :]) ** 2).sum(-1) / (2 * self.length**2))
 
 
-def _place(c: Configuration) -> tuple[float, ...]:
-    octaves = [math.log2(c.integer(n) or 1) for n in SPACE.lattices]
+def _place(c: Configuration, space: Space) -> tuple[float, ...]:
+    octaves = [math.log2(c.integer(n) or 1) for n in space.lattices]
     return (*octaves, 2.0 * (c.get("enable_prefix_caching") is not False))
 
 
@@ -150,11 +162,11 @@ class Ours:
     study: Study = field(init=False)
 
     def __post_init__(self) -> None:
-        self.study = Study(None, "benchmark", SPACE, self.seed)
+        self.study = Study(None, "benchmark", self.world.target.space, self.seed)
 
     def next(self, history: Sequence[Outcome], now: Configuration) -> Configuration | None:
         seen = self.world.observe(now)
-        guesses = candidates(now, seen, findings(seen), SPACE)
+        guesses = candidates(now, seen, findings(seen), self.world.target.space)
         limits = self.world.target.limits
         ttft, tpot = (v if math.isfinite(v) else None for v in (limits.ttft_seconds, limits.tpot_seconds))
         room = room_of(seen, ttft, tpot)
@@ -172,7 +184,7 @@ def ours(world: World, seed: int) -> Method:
 def ours_with_profile(world: World, seed: int) -> Method:
     limits = world.target.limits
     watched = (GUARDRAIL_RATIO if math.isfinite(v) else math.inf for v in (limits.ttft_seconds, limits.tpot_seconds))
-    return Ours(world, seed, Oracle(model(world.target, MODEL_REQUESTS), SPACE, tuple(watched)))
+    return Ours(world, seed, Oracle(model(world.target, MODEL_REQUESTS), world.target.space, tuple(watched)))
 
 
 def findings(seen: Observation) -> list[Finding]:
@@ -212,8 +224,8 @@ JUDGED: Final[dict[str, Maker]] = {
     "random": random_search,
     "grid": grid,
     "grid, every point": fine_grid,
-    "TPE": lambda _, seed: Sampled(Study(None, "benchmark", SPACE, seed, sampler="TPE")),
-    "GP": lambda _, seed: PlainGp(seed),
-    "CMA-ES": lambda _, seed: Sampled(Study(None, "benchmark", SPACE, seed, sampler="CMA-ES")),
+    "TPE": lambda world, seed: sampled(world, seed, "TPE"),
+    "GP": lambda world, seed: PlainGp(world.target.space, seed),
+    "CMA-ES": lambda world, seed: sampled(world, seed, "CMA-ES"),
 }
 APPLIED: Final = {"defaults": defaults, "expert": expert}

@@ -10,7 +10,7 @@ say (`trimtab.simulate.roofline`), KV blocks what memory is left. `TUNED` were i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -64,6 +64,7 @@ class Target:
     limits: Limits
     crash_above: float = float("inf")
     later: LoadModel | None = None
+    space: Space = field(default=SPACE, repr=False)  # truths are kept by the target's text, which came before it
 
     @property
     def baseline(self) -> Configuration:

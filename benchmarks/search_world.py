@@ -113,13 +113,13 @@ def _observation(target: Target, seed: int, configuration: Configuration) -> Obs
         preemptions=float(outcome.counters.preemptions), useful_tokens=float(outcome.tokens[ok].sum()),
         running=float(np.nansum(busy) / latest), waiting=float(np.nansum(waits) / latest),
         kv_capacity_tokens=float(engine.usable_blocks * engine.block_size),
-        ttft_seconds=_histogram(outcome.ttft[ok], target.limits.ttft_seconds),
-        tpot_seconds=_histogram(outcome.tpot[ok], target.limits.tpot_seconds), queue_seconds=_histogram(queued),
+        ttft_seconds=histogram(outcome.ttft[ok], target.limits.ttft_seconds),
+        tpot_seconds=histogram(outcome.tpot[ok], target.limits.tpot_seconds), queue_seconds=histogram(queued),
         prompt_length=_drawn(model.prompt_tokens), output_length=_drawn(model.output_tokens),
     )  # fmt: skip
 
 
-def _histogram(values: F64, limit: float = math.inf) -> Histogram:
+def histogram(values: F64, limit: float = math.inf) -> Histogram:
     known = np.sort(values[~np.isnan(values)])
     edges = sorted({*_EDGES, limit, math.inf})
     counts = np.searchsorted(known, edges, side="right").astype(float)
