@@ -2,11 +2,11 @@
 
     python benchmarks/search_real.py FOLDER [--seeds 30] [--json FILE]     # as benchmarks/vllm_cpu.py takes it
 
-Four targets: vLLM 0.32 on two CPU cores with 160 or 320 KV blocks, nobody or 30% of the clients leaving, found at vLLM's
-own 128 sequences with prefix caching. Ten configurations of each were run once (8, 16, 32, 64 and 128 sequences, caching
-on and off); what lies between is taken from its neighbours. So machine noise is part of the landscape, and some runs are
-known to be disturbed: they look worse than they are, for all methods alike. The profile is calibrated from the one run
-of the configuration that is found, as before a first trial.
+Four targets: vLLM 0.32 on two CPU cores with 160 or 320 KV blocks, nobody or 30% of the clients leaving, found at
+vLLM's own 128 sequences with prefix caching. Ten configurations of each were run once (8, 16, 32, 64 and 128 sequences,
+caching on and off); what lies between is taken from its neighbours. So machine noise is part of the landscape, and some
+runs are known to be disturbed: they look worse than they are, for all methods alike. The profile is calibrated from the
+one run of the configuration that is found, as before a first trial.
 """
 
 from __future__ import annotations
