@@ -19,7 +19,7 @@ PAGE: Final = CHART / "README.md"
 _HEAD: Final = """# The chart
 
 Made by `python hack/docs/chart.py` from values.yaml. `values.schema.json` refuses unknown names and wrong types.
-Its tests run Helm 4.
+Its tests run Helm 3 and Helm 4, and take a release of one over with the other.
 
 ```sh
 helm install trimtab charts/trimtab -n trimtab-system --create-namespace --set image.repository=REGISTRY/trimtab
