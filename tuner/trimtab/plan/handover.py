@@ -18,7 +18,7 @@ import yaml
 
 from trimtab.engine.ownership import Owner, owners
 from trimtab.engine.patch import changed_container, json_patch, secrets_of
-from trimtab.engine.settings import Configuration
+from trimtab.engine.settings import Configuration, Value
 from trimtab.errors import InputError
 from trimtab.plan.owner_patch import OwnerPatch, Seen, command, owner_patch
 
@@ -79,7 +79,7 @@ class Handover:
 
 
 def handover(
-    deployment: Json, before: Json, after: Json, changes: Mapping[str, object], source: Source | None = None,
+    deployment: Json, before: Json, after: Json, changes: Mapping[str, Value | None], source: Source | None = None,
     version: str | None = None,
 ) -> Handover | None:  # fmt: skip
     """The change from template `before` to `after` for the owner of the Deployment.
@@ -103,7 +103,7 @@ def handover(
 
     first = found[0] if found else None
     if first is not None and first.refuses:
-        prefill = str((meta.get("labels") or {}).get(_ROLE)) == "prefill"
+        prefill = "prefill" in (meta["name"].rpartition("-")[2], (meta.get("labels") or {}).get(_ROLE))
         seen = Seen(before, after, changed[1], changed[2], changes, version, prefill)
         return _for_controller(first, source, seen, shown)
     return Handover(
@@ -160,7 +160,7 @@ def _kustomize(name: str, operations: list[dict[str, Any]]) -> str:
     return _yaml({"patches": [{"target": target, "patch": patch}]})
 
 
-def _helm_values(meta: Json, before: Json, after: Json, changes: Mapping[str, object]) -> str:
+def _helm_values(meta: Json, before: Json, after: Json, changes: Mapping[str, Value | None]) -> str:
     """For a chart whose values are known, else the container's list under the name that most charts give it."""
     known = _stack_values(meta, after, changes) or _llmd_values(meta, before, after)
     if known is not None:
@@ -188,7 +188,7 @@ def _llmd_values(meta: Json, before: Json, after: Json) -> str | None:
     return head + _yaml({part: {"containers": [{"name": after["name"], "args": own}]}})
 
 
-def _stack_values(meta: Json, after: Json, changes: Mapping[str, object]) -> str | None:
+def _stack_values(meta: Json, after: Json, changes: Mapping[str, Value | None]) -> str | None:
     """Of the production-stack chart; None for another chart, or where a value would not decide."""
     labels = meta.get("labels")
     labels = labels if isinstance(labels, Mapping) else {}
@@ -212,9 +212,9 @@ def _stack_values(meta: Json, after: Json, changes: Mapping[str, object]) -> str
     return text + _yaml({"servingEngineSpec": {"modelSpec": [entry]}})
 
 
-def changes_between(before: Configuration, after: Configuration) -> dict[str, object]:
+def changes_between(before: Configuration, after: Configuration) -> dict[str, Value | None]:
     """Names and values of the settings that change; None is back to vLLM's default."""
-    return dict(before.changes_to(after))
+    return before.changes_to(after)
 
 
 class _Dumper(yaml.SafeDumper):

@@ -255,10 +255,10 @@ def _check(made: Json, seen: Seen) -> None:
     name = str(made["name"])
     template = copy.deepcopy(dict(seen.template))
     for group in ("containers", "initContainers"):
-        bodies = template["spec"].get(group) or ()
-        for at, body in enumerate(bodies):
-            if body.get("name") == name:
-                bodies[at] = {k: v for k, v in made.items() if v is not None}
+        bodies = template["spec"].get(group)
+        if bodies:
+            shown = {k: v for k, v in made.items() if v is not None}
+            template["spec"][group] = [shown if body.get("name") == name else body for body in bodies]
     if _read(template, name) != _read(seen.wanted, name):
         raise _NoPlaceError("the change, read again as the controller would write it, gives other settings")
 

@@ -78,7 +78,9 @@ def _child(node: yaml.Node, key: str) -> yaml.Node | None:
 
 def _with(text: str, at: int, name: str, value: Value | None) -> str:
     """One setting put in, replaced or taken out."""
-    config = list(_nodes(yaml.compose(text)))[at]
+    root = yaml.compose(text)
+    assert root is not None  # it was loaded
+    config = list(_nodes(root))[at]
     kwargs = _child(config, _KEY)
     line = f"{name}: {str(value).lower() if isinstance(value, bool) else value}"
     found = None if kwargs is None else _child(kwargs, name)
