@@ -6,8 +6,8 @@
 a time. In one run on one machine:
 
 grid    every max_num_seqs, one start each: useful tokens/s after a warm-up
-tune    `trimtab tune` on one engine (switchback) from vLLM's own default of 128, with the same clients
-again   the best static setting, what tune found and the default, in turns: the machine is not equally fast all the time
+tune    `trimtab tune` on one engine (switchback) from vLLM's own default of 128, or `--start`, with the same clients
+again   the best static setting, what tune found and its start, in turns: the machine is not equally fast all the time
 
 OUT holds everything; `--show` prints the tables, and beside them what random search with as many trials would have
 found, exactly, by counting over the grid.
@@ -41,7 +41,7 @@ from trimtab.tune.frontdoor import FrontDoor
 from trimtab.tune.load import LoadProcess
 from trimtab.tune.local import LocalOptions, ProcessTarget
 
-BLOCKS, CLIENTS, DEFAULT = 200, 64, 128
+BLOCKS, CLIENTS = 200, 64
 GRID = (8, 16, 24, 32, 48, 128)
 WARMUP_SECONDS = 12.0
 #: tokens per event of a stream: one by one, API server and clients need more CPU than the engine, and hide its speed
@@ -121,20 +121,20 @@ def tune(options: argparse.Namespace) -> Json:
     words = [
         sys.executable, "-m", "trimtab.cli.main", "tune", "--replicas", "1", "--state", str(folder / "tune.json"),
         "--json", str(folder / "result.json"), "--report", str(folder / "report.html"),
-        "--load", shlex.join(LOAD), "--search", f"max_num_seqs={min(GRID)}:{DEFAULT}", "--prefix-caching", "keep",
-        *shlex.split(options.tune_options), "--", *engine_command(options.caching == "on", f"--max-num-seqs={DEFAULT}"),
+        "--load", shlex.join(LOAD), "--search", f"max_num_seqs={min(GRID)}:{max(GRID)}", "--prefix-caching", "keep",
+        *shlex.split(options.tune_options), "--", *engine_command(options.caching == "on", f"--max-num-seqs={options.start}"),
     ]  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     subprocess.run(words, env=environ(), check=True)
     result: Json = json.loads((folder / "result.json").read_text())
-    return {"result": result, "minutes": (time.monotonic() - began) / 60}
+    return {"result": result, "start": options.start, "minutes": (time.monotonic() - began) / 60}
 
 
-def setting_of(result: Json) -> list[str]:
-    """What tune changed, as flags; the default where it found nothing better."""
+def setting_of(result: Json, start: int) -> list[str]:
+    """What tune changed, as flags; its start where it found nothing better."""
     promoted = [t for t in result["trials"] if t["phase"] == "Promoted"]
-    seqs = promoted[-1]["configuration"]["max_num_seqs"] if promoted else DEFAULT
+    seqs = promoted[-1]["configuration"]["max_num_seqs"] if promoted else start
     return [f"--max-num-seqs={seqs}"]
 
 
@@ -176,8 +176,9 @@ def show(found: Json) -> None:
         tried = sum(t["verdict"] is not None for t in trials)
         console.print(f"tune: {tried} trials, {restarts} restarts, {found['tune']['minutes']:.1f} minutes")
         if grid and tried:
-            values = {n: r["useful_tokens_per_second"] for n, r in grid.items() if n != DEFAULT}
-            start = grid[DEFAULT]["useful_tokens_per_second"] if DEFAULT in grid else None
+            begun = found["tune"]["start"]
+            values = {n: r["useful_tokens_per_second"] for n, r in grid.items() if n != begun}
+            start = grid[begun]["useful_tokens_per_second"] if begun in grid else None
             console.print(f"random search, as many trials: {random_control(list(values.values()), tried, start)}")
     again: dict[str, list[float]] = {}
     for name, rows in found.get("again", {}).items():
@@ -191,6 +192,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--grid", type=lambda text: tuple(map(int, text.split(","))), default=GRID)
+    parser.add_argument("--start", type=int, default=128, help="max_num_seqs that tune begins with")
     parser.add_argument("--caching", choices=("on", "off"), default="off", help="prefix caching of every engine")
     parser.add_argument("--seconds", type=float, default=35.0, help="of a measurement")
     parser.add_argument("--rounds", type=int, default=2, help="of measuring again")
@@ -215,10 +217,11 @@ def main() -> None:
         keep()
     if "again" in steps:
         best = max(found["grid"], key=lambda n: found["grid"][n]["useful_tokens_per_second"])
+        tuned = setting_of(found["tune"]["result"], options.start)
         chosen = {
             f"best static ({best})": [f"--max-num-seqs={best}"],
-            f"tuned ({setting_of(found['tune']['result'])[0]})": setting_of(found["tune"]["result"]),
-            "default (128)": [f"--max-num-seqs={DEFAULT}"],
+            f"tuned ({tuned[0]})": tuned,
+            f"start ({options.start})": [f"--max-num-seqs={options.start}"],
         }
         for number in range(options.rounds):
             names = list(chosen)
