@@ -122,7 +122,8 @@ def tune(options: argparse.Namespace) -> Json:
         sys.executable, "-m", "trimtab.cli.main", "tune", "--replicas", "1", "--state", str(folder / "tune.json"),
         "--json", str(folder / "result.json"), "--report", str(folder / "report.html"),
         "--load", shlex.join(LOAD), "--search", f"max_num_seqs={min(GRID)}:{max(GRID)}", "--prefix-caching", "keep",
-        *shlex.split(options.tune_options), "--", *engine_command(options.caching == "on", f"--max-num-seqs={options.start}"),
+        *shlex.split(options.tune_options), "--",
+        *engine_command(options.caching == "on", f"--max-num-seqs={options.start}"),
     ]  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
