@@ -6,6 +6,8 @@ a patch of theirs needs.
 
 from __future__ import annotations
 
+import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,14 +15,22 @@ from typing import Any
 import pytest
 import yaml
 
+from cluster_fixtures import cluster_bin
 from control_plane import ControlPlane, running, until
 from trimtab.engine.command import parse_template
 from trimtab.engine.ownership import owners
+from trimtab.engine.rewrite import rewrite
+from trimtab.engine.settings import Configuration
 from trimtab.lint.finding import Options, Severity
 from trimtab.lint.report import lint
 from trimtab.manifests.documents import read_documents
 from trimtab.plan.object_patch import object_patch
+from trimtab.plan.preconditions import FleetView
 from trimtab.plan.spec import TunerSpec
+from trimtab.tune.proposals import Suggestion
+from trimtab_operator.cluster import Cluster
+from trimtab_operator.output import advice
+from trimtab_operator.target import Target
 
 ROOT = Path(__file__).resolve().parents[2]
 Json = dict[str, Any]
@@ -143,3 +153,47 @@ def test_the_api_server_takes_it(path: Path, plane: ControlPlane) -> None:
     for body in documents(path):
         where = f"/{PATHS[body['kind']]}?dryRun=All&fieldValidation=Strict"
         assert plane.request("POST", where, body)["metadata"]["name"] == body["metadata"]["name"]
+
+
+#: what the controllers make of the examples: the container, by their sources
+MADE = {
+    "kserve": ("kserve-container", ["bash", "-c", "vllm serve ${MODEL} --port 8000 $@", "bash"]),
+    "llminferenceservice": ("main", ["vllm", "serve", "/mnt/models"]),
+    "production-stack": ("vllm", ["/opt/venv/bin/vllm", "serve"]),
+}
+
+
+def made_of(body: Json) -> list[str]:
+    """The args that the Deployment's container has for the object."""
+    spec = body["spec"]
+    if body["kind"] == "InferenceService":
+        return list(spec["predictor"]["model"]["args"])
+    if body["kind"] == "LLMInferenceService":
+        return list(spec["template"]["containers"][0]["args"])
+    return [spec["model"]["modelURL"], "--port", "8000", "--max-num-seqs", str(spec["model"]["maxNumSeqs"])]
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_the_line_that_is_recommended_changes_the_owners_object(
+    name: str, plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Through the operator's own client, from an object on the server to the pasted kubectl line."""
+    monkeypatch.setenv("KUBECONFIG", str(plane.kubeconfig))
+    body = documents(ROOT / f"examples/targets/{name}.yaml")[0]
+    plane.request("POST", f"/{PATHS[body['kind']]}", body)
+    container = {"name": MADE[name][0], "image": "x", "command": MADE[name][1], "args": made_of(body)}
+    reference = {"apiVersion": body["apiVersion"], "kind": body["kind"], "name": "llama", "controller": True}
+    meta = {"name": "llama-x", "namespace": "default", "ownerReferences": [reference]}
+    template = {"metadata": {}, "spec": {"containers": [container]}}
+    target = Target({"metadata": meta, "spec": {"template": template}})
+    wanted = rewrite(template, {"max_num_seqs": 48}, version="0.20.0")
+    fleet = FleetView(exists=True, configuration=parse_template(template).configuration(), engine_version="0.20.0")
+    guess = Suggestion(Configuration.of({**(fleet.configuration or {}), "max_num_seqs": 48}), "", "", "", wanted)
+    found = advice(target, fleet, [], guess, Cluster.connect()).suggestion
+    assert found is not None and found.patch.startswith("kubectl patch "), found
+    env = {"KUBECONFIG": str(plane.kubeconfig), "PATH": f"{cluster_bin()}:{os.environ['PATH']}"}
+    done = subprocess.run(["sh", "-c", found.patch], capture_output=True, text=True, env=env, timeout=60, check=False)
+    assert done.returncode == 0 and "patched" in done.stdout, done.stderr
+    after = plane.request("GET", f"/{PATHS[body['kind']]}/llama")
+    new = {**container, "args": made_of(after)}
+    assert parse_template({"spec": {"containers": [new]}}).configuration()["max_num_seqs"] == 48
