@@ -79,3 +79,36 @@ def test_what_another_start_does_not_draw_anew_does_not_average_out() -> None:
     narrow, wide = replicated(alone, 0.95), replicated(shared, 0.95)
     assert narrow is not None and wide is not None
     assert wide.high - wide.low > 1.6 * (narrow.high - narrow.low)
+
+
+def test_where_pods_lie_far_further_apart_than_was_said_only_what_was_seen_counts() -> None:
+    """Pods 10% apart, `podPercent` left at 3, the canary in a new place: equal ones are not promoted for it."""
+    rng = np.random.default_rng(2)
+    runs, promoted = 400, 0
+    for _ in range(runs):
+        pods = rng.normal(0, 0.10, 4)  # the canary's, two controls, the one that is gone
+        middle = pods[1:3].mean()
+        noisy = [list(p - middle + rng.normal(0, 0.05, 30)) for p in pods]
+        bias_of = bias(noisy[3], noisy[1:3], NOISE, USUAL, 0.95, own=False)
+        mean, half = float(np.mean(noisy[0])), 2 * 0.05 / math.sqrt(30)
+        promoted += bias_of.corrected(Interval(mean, mean - half, mean + half, 30.0)).low > 0
+    assert promoted <= 0.05 * runs
+
+
+def test_noise_of_the_windows_before_averages_out_over_starts_and_the_places_own_difference_does_not() -> None:
+    noise = Noise(variance=0.08**2, degrees=30.0, rho=0.0)
+    rng = np.random.default_rng(3)
+    runs, missed, halves = 300, 0, []
+    for _ in range(runs):
+        place, starts = rng.normal(0, USUAL.pod), []
+        for _ in range(3):
+            before = list(place + rng.normal(0, 0.08, 10))
+            found = bias(before, [], noise, USUAL, 0.95)
+            seen = 0.05 + place + rng.normal(0, USUAL.start) + rng.normal(0, 0.08 / math.sqrt(30))
+            starts.append(Start(seen - found.shift, 0.08 / math.sqrt(30), found.own_sd, found.shared_sd))
+        interval = replicated(starts, 0.95)
+        assert interval is not None
+        missed += not interval.low <= 0.05 <= interval.high
+        halves.append(interval.high - interval.mean)
+    assert missed / runs <= 0.05
+    assert np.median(halves) < 0.08

@@ -27,6 +27,9 @@ from trimtab.judge.stats import Interval, Noise, mean_error, student_half
 
 #: what is said about variation beforehand counts as much as this many further pods
 _PRIOR_PODS: Final = 4.0
+#: pods whose variance is this many times what was said are believed alone: then what was said is wrong. Pods 10% apart
+#: and said to be 3%: equal ones Better in 4% (10% without it); +15% with pods as said is seen in 87% (91%)
+_FAR_APART: Final = 2.5
 #: windows before the trial that make a mean
 _LEAST_BEFORE: Final = 3
 #: variance below which two starts weigh the same
@@ -99,14 +102,17 @@ def bias(
         sd, shared = math.hypot(usual.start, trust * math.sqrt(error)), (1 - trust) * math.sqrt(known)
         half = student_half(_PRIOR_PODS + pods - 1, confidence) * math.hypot(sd, shared)
         return Bias(trust * mean, sd, shared, half, measured=True)
-    variance, degrees = usual.start**2 + usual.pod**2, _PRIOR_PODS
-    if variance > 0:
-        total = _PRIOR_PODS * variance
+    said = usual.start**2 + usual.pod**2
+    variance, degrees = said, _PRIOR_PODS
+    if said > 0:
+        total, seen = 0.0, 0
         if pods > 1:
-            total, degrees = total + (pods - 1) * max(0.0, _between(controls, found)), degrees + pods - 1
+            total, seen = (pods - 1) * max(0.0, _between(controls, found)), pods - 1
         if error < math.inf:
-            total, degrees = total + max(0.0, mean * mean - error) / (1 + 1 / pods), degrees + 1
-        variance = total / degrees
+            total, seen = total + max(0.0, mean * mean - error) / (1 + 1 / pods), seen + 1
+        variance, degrees = (_PRIOR_PODS * said + total) / (_PRIOR_PODS + seen), _PRIOR_PODS + seen
+        if total > _FAR_APART * said * seen:
+            variance, degrees = total / seen, float(seen)
     sd, shared = math.sqrt(variance), math.sqrt(variance / pods)
     return Bias(0.0, sd, shared, student_half(degrees, confidence) * math.hypot(sd, shared), measured=False)
 
