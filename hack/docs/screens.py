@@ -16,6 +16,7 @@ from trimtab_operator.plugin.objects import Tuner, tuners
 from trimtab_operator.plugin.terminal import LOOKS, Line, Part, shown
 
 Json = dict[str, Any]
+API: Final = "trimtab.dev/v1alpha1"
 NOW: Final = 1_790_000_000.0
 PICTURES: Final = Path(__file__).resolve().parents[2] / "docs/pictures"
 _REPLICAS: Final = 12
@@ -26,30 +27,32 @@ def ago(seconds: float) -> str:
     return datetime.fromtimestamp(NOW - seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def tuner(name: str, phase: str, *, mode: str = "Auto", says: tuple[str, str] = ("", ""), stalled: bool = False,
+def tuner(name: str, phase: str, *, mode: str = "Auto", says: tuple[str, str], stalled: bool = False,
           **status: Any) -> Json:  # fmt: skip
     """says: reason and message of the condition Progressing, and of Stalled where stalled."""
-    reason, message = says
+    moving = "True" if "currentTrial" in status else "False"
+    said = [("Ready", "True", "Watching", "target, engine and metrics can be read"), ("Progressing", moving, *says),
+            ("Stalled", "True", *says) if stalled else ("Stalled", "False", "Working", "")]  # fmt: skip
     conditions = [
-        {"type": "Ready", "status": "True", "reason": "Watching", "message": "target, engine and metrics can be read"},
-        {"type": "Progressing", "status": "False", "reason": reason, "message": message},
-        {"type": "Stalled", "status": "True" if stalled else "False", "reason": reason, "message": message},
+        {"type": kind, "status": value, "reason": reason, "message": message, "lastTransitionTime": ago(600)}
+        for kind, value, reason, message in said
     ]
-    spec = {"targetRef": {"name": name}, "mode": mode, "suspend": phase == "Suspended",
+    spec = {"targetRef": {"name": name}, "mode": mode, "suspend": phase == "Suspended", "metrics": {"direct": {}},
             "rollout": {"maxRestartsPerDay": 24}, "search": {"maxTrials": 30},
             "guardrails": {"maxMetricsGapSeconds": 60}}  # fmt: skip
-    return {"kind": "VLLMTuner", "metadata": {"name": name, "namespace": "prod"}, "spec": spec,
+    return {"apiVersion": API, "kind": "VLLMTuner", "metadata": {"name": name, "namespace": "prod"}, "spec": spec,
             "status": {"phase": phase, "conditions": conditions, **status}}  # fmt: skip
 
 
 def trial(of: str, number: int, phase: str, since: float, **status: Any) -> Json:
     """since: seconds since the phase began."""
+    baseline = {"deploymentUid": "d", "templateJson": "{}", "candidateTemplateJson": "{}"}
     spec = {"tunerName": of, "number": number, "baselineConfiguration": {"maxNumSeqs": 256},
-            "configuration": {"maxNumSeqs": 96}}  # fmt: skip
+            "configuration": {"maxNumSeqs": 96}, "baseline": baseline}  # fmt: skip
     times = {"phaseSince": ago(since), "startedAt": ago(since + 600), "metricsSeenAt": ago(9)}
     body = {"phase": phase, "settings": "max_num_seqs=96", "restarts": 1, **times, **status}
-    return {"kind": "TuningTrial", "metadata": {"name": f"{of}-{number}", "namespace": "prod"}, "spec": spec,
-            "status": body}  # fmt: skip
+    return {"apiVersion": API, "kind": "TuningTrial", "metadata": {"name": f"{of}-{number}", "namespace": "prod"},
+            "spec": spec, "status": body}  # fmt: skip
 
 
 def target(name: str, *, canary: str = "", bad: int = 0, paused: bool = False, updated: int = 0) -> list[Json]:
@@ -69,41 +72,99 @@ def _pod(name: str, app: str, *, ready: bool) -> Json:
                        "containerStatuses": [{"restartCount": 0 if ready else 4}]}}  # fmt: skip
 
 
-PREEMPTION: Final[Json] = {"finding": "Preemption", "findings": [{
-    "name": "Preemption", "severity": "Critical",
-    "message": "7.4 preemptions a minute in each pod: 256 sequences want more KV cache than there is, and 31% of all "
-    "generated tokens are computed twice.",
-}]}  # fmt: skip
-BETTER: Final[Json] = {"gain": "+18.3%", "verdict": {
-    "kind": "Better", "reason": "GoodputBetter", "gainLowPercent": 9.1, "gainHighPercent": 28.0}}  # fmt: skip
-WORSE: Final[Json] = {"gain": "-22.6%", "verdict": {
-    "kind": "Worse", "reason": "LatencyTooHigh", "gainLowPercent": -31.0, "gainHighPercent": -13.2}}  # fmt: skip
+PREEMPTION: Final[Json] = {
+    "finding": "Preemption",
+    "findings": [
+        {
+            "name": "Preemption",
+            "severity": "Critical",
+            "confidence": 0.94,
+            "message": "7.4 preemptions a minute in each pod: 256 sequences want more KV cache than there is, and 31% of "
+            "all generated tokens are computed twice.",
+            "advice": "Let fewer sequences run at once.",
+        }
+    ],
+}
+BETTER: Final[Json] = {
+    "gain": "+18.3%",
+    "verdict": {
+        "kind": "Better",
+        "reason": "GoodputBetter",
+        "message": "Goodput +18.3%.",
+        "gainLowPercent": 9.1,
+        "gainHighPercent": 28.0,
+    },
+}
+WORSE: Final[Json] = {
+    "gain": "-22.6%",
+    "verdict": {
+        "kind": "Worse",
+        "reason": "LatencyTooHigh",
+        "message": "TTFT p99 too high.",
+        "gainLowPercent": -31.0,
+        "gainHighPercent": -13.2,
+    },
+}
+FLIGHT: Final = ("Measuring", "chat-3: measuring canary against control")
+ASKED: Final = ("AwaitingApproval", "chat-4: approve it or reject it")
 CANARY: Final = "chat-5f4876bbb9-6hm6h"
 
 
 def observing() -> list[Json]:
     """Healthy, between two trials."""
     says = ("CoolingDown", "pausing 600 s between trials")
-    return [tuner("chat", "Observing", says=says, **PREEMPTION, trials={"total": 1, "promoted": 1}, bestGain="+11.2%",
-                  restartsToday=12),
-            trial("chat", 1, "Promoted", 420, finishedAt=ago(420), **BETTER), *target("chat")]  # fmt: skip
+    return [
+        tuner(
+            "chat",
+            "Observing",
+            says=says,
+            **PREEMPTION,
+            trials={"total": 1, "promoted": 1},
+            bestGain="+11.2%",
+            restartsToday=12,
+        ),
+        trial("chat", 1, "Promoted", 420, finishedAt=ago(420), **BETTER),
+        *target("chat"),
+    ]
 
 
 def on_trial() -> list[Json]:
     """The canary is measured."""
     counts = {"total": 2, "promoted": 1, "rolledBack": 1}
-    return [tuner("chat", "Tuning", **PREEMPTION, trials=counts, bestGain="+11.2%", restartsToday=14),
-            trial("chat", 3, "Measuring", 250, canaryPod=CANARY, message="measuring canary against control", **BETTER),
-            *target("chat", canary=CANARY, paused=True, updated=1)]  # fmt: skip
+    return [
+        tuner(
+            "chat",
+            "Tuning",
+            says=FLIGHT,
+            currentTrial="chat-3",
+            **PREEMPTION,
+            trials=counts,
+            bestGain="+11.2%",
+            restartsToday=14,
+        ),
+        trial("chat", 3, "Measuring", 250, canaryPod=CANARY, message="measuring canary against control", **BETTER),
+        *target("chat", canary=CANARY, paused=True, updated=1),
+    ]
 
 
 def rolling_back() -> list[Json]:
     """The canary was worse than its guardrail."""
     text = "TTFT p99 of the canary is 4.1 s, of the control 0.9 s: more than 1.5 times (guardrails.maxLatencyRatio)"
     counts = {"total": 2, "promoted": 1, "rolledBack": 1}
-    return [tuner("chat", "Tuning", **PREEMPTION, trials=counts, bestGain="+11.2%", restartsToday=15),
-            trial("chat", 3, "RollingBack", 20, canaryPod=CANARY, message=text, **WORSE),
-            *target("chat", bad=1, updated=1)]  # fmt: skip
+    return [
+        tuner(
+            "chat",
+            "Tuning",
+            says=FLIGHT,
+            currentTrial="chat-3",
+            **PREEMPTION,
+            trials=counts,
+            bestGain="+11.2%",
+            restartsToday=15,
+        ),
+        trial("chat", 3, "RollingBack", 20, canaryPod=CANARY, message=text, **WORSE),
+        *target("chat", bad=1, updated=1),
+    ]
 
 
 def unwatched() -> list[Json]:
@@ -117,53 +178,101 @@ def unwatched() -> list[Json]:
 def degraded() -> list[Json]:
     """Pods of the target are not ready, and no trial is the cause."""
     says = ("TargetNotSettled", "a rollout is under way or a pod is not available")
-    return [tuner("chat", "Observing", says=says, **PREEMPTION, trials={"total": 1, "promoted": 1}, bestGain="+11.2%",
-                  restartsToday=12),
-            trial("chat", 2, "RolledBack", 900, finishedAt=ago(900), **WORSE), *target("chat", bad=3)]  # fmt: skip
+    return [
+        tuner(
+            "chat",
+            "Observing",
+            says=says,
+            **PREEMPTION,
+            trials={"total": 1, "promoted": 1},
+            bestGain="+11.2%",
+            restartsToday=12,
+        ),
+        trial("chat", 2, "RolledBack", 900, finishedAt=ago(900), **WORSE),
+        *target("chat", bad=3),
+    ]
 
 
 def converged() -> list[Json]:
     """Nothing is left that is worth a restart."""
     says = ("Converged", "4 trials in a row brought no gain (spec.search.patience)")
     counts = {"total": 7, "promoted": 2, "rolledBack": 5, "inconclusive": 3}
-    return [tuner("chat", "Converged", says=says, finding="None", trials=counts, bestGain="+31.5%", restartsToday=0),
-            trial("chat", 3, "Promoted", 90_000, finishedAt=ago(90_000), **BETTER),
-            trial("chat", 7, "RolledBack", 50_000, finishedAt=ago(50_000), **WORSE), *target("chat")]  # fmt: skip
+    return [
+        tuner("chat", "Converged", says=says, finding="None", trials=counts, bestGain="+31.5%", restartsToday=0),
+        trial("chat", 3, "Promoted", 90_000, finishedAt=ago(90_000), **BETTER),
+        trial("chat", 7, "RolledBack", 50_000, finishedAt=ago(50_000), **WORSE),
+        *target("chat"),
+    ]
 
 
 def broken() -> list[Json]:
     """The engine hangs: a matter for people, not for settings."""
     seen = "2 of 12 pods finish no token for 140 s while requests run."
-    hang = {"name": "Hang", "severity": "Critical", "message": seen}
+    hang = {"name": "Hang", "severity": "Critical", "confidence": 0.9, "message": seen, "advice": "Restart these pods."}
     says = ("Hang", f"{seen} Restart these pods after you have kept their logs; look for the engine's bug.")
-    return [tuner("chat", "Pending", says=says, stalled=True, finding="Hang", findings=[hang], restartsToday=0),
-            *target("chat")]  # fmt: skip
+    return [
+        tuner("chat", "Pending", says=says, stalled=True, finding="Hang", findings=[hang], restartsToday=0),
+        *target("chat"),
+    ]
 
 
 def cannot_help() -> list[Json]:
     """What holds the target back is no setting."""
     seen = "Prefill takes 94% of each step: the GPUs are busy with prompts of 11 000 tokens."
-    bound = {"name": "PrefillBound", "severity": "Warning", "message": seen, "tunable": False}
-    says = ("TuningCannotHelp", "what holds the target back is PrefillBound, and no setting mends it: see "
-            "kubectl trimtab explain chat")  # fmt: skip
-    return [tuner("chat", "Converged", says=says, finding="PrefillBound", findings=[bound], restartsToday=0),
-            *target("chat")]  # fmt: skip
+    bound = {
+        "name": "PrefillBound",
+        "severity": "Warning",
+        "confidence": 0.9,
+        "message": seen,
+        "advice": "More GPUs.",
+        "tunable": False,
+    }
+    says = (
+        "TuningCannotHelp",
+        "what holds the target back is PrefillBound, and no setting mends it: see kubectl trimtab explain chat",
+    )
+    return [
+        tuner("chat", "Converged", says=says, finding="PrefillBound", findings=[bound], restartsToday=0),
+        *target("chat"),
+    ]
 
 
 def asking() -> list[Json]:
     """Mode Approve: a person has to say yes or no."""
     made = trial("chat", 4, "AwaitingApproval", 5400, message="KV cache of 412 000 tokens fits about 96 requests")
     made["spec"]["origin"] = "KV cache of 412 000 tokens fits about 96 requests; expected +14% (+3% to +27%)"
-    return [tuner("chat", "AwaitingApproval", mode="Approve", **PREEMPTION, trials={"total": 3, "promoted": 1,
-                  "rolledBack": 2}, bestGain="+11.2%", restartsToday=2), made, *target("chat")]  # fmt: skip
+    return [
+        tuner(
+            "chat",
+            "AwaitingApproval",
+            mode="Approve",
+            says=ASKED,
+            currentTrial="chat-4",
+            **PREEMPTION,
+            trials={"total": 3, "promoted": 1, "rolledBack": 2},
+            bestGain="+11.2%",
+            restartsToday=2,
+        ),
+        made,
+        *target("chat"),
+    ]
 
 
 def recommended() -> list[Json]:
     """Mode Recommend."""
     advice = "Set max_num_seqs to 96 (now 256): about 96 requests fit the KV cache. Expected goodput +14% (+3% to +27%)"
-    return [tuner("chat", "Recommended", mode="Recommend", **PREEMPTION, recommendation={"message": advice},
-                  says=("RecommendOnly", "mode Recommend writes nothing to the target; see status.recommendation"),
-                  restartsToday=0), *target("chat")]  # fmt: skip
+    return [
+        tuner(
+            "chat",
+            "Recommended",
+            mode="Recommend",
+            **PREEMPTION,
+            recommendation={"message": advice, "configuration": {"maxNumSeqs": 96}},
+            says=("RecommendOnly", "mode Recommend writes nothing to the target; see status.recommendation"),
+            restartsToday=0,
+        ),
+        *target("chat"),
+    ]
 
 
 _ALL: Final = (

@@ -5,7 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import jsonschema
 import pytest
+import yaml
 
 from trimtab_operator.plugin import live, terminal
 from trimtab_operator.plugin.objects import tuners
@@ -17,6 +19,7 @@ import screens
 
 del sys.path[0]
 
+ROOT = Path(__file__).resolve().parents[2]
 #: what a person must be told first
 SAFE = {
     "observing": "OK", "on-trial": "OK", "rolling-back": "OK", "converged": "OK", "cannot-help": "OK",
@@ -28,6 +31,17 @@ PAPERS = ("#ffffff", "#000000", "#1e1e1e", "#fdf6e3", "#002b36")
 
 def text(state: str, width: int | None) -> str:
     return terminal.shown(screens.lines(state, width), colour=False)
+
+
+@pytest.mark.parametrize("state", screens.STATES)
+def test_the_states_are_such_as_the_api_server_takes(state: str) -> None:
+    for o in screens.STATES[state]():
+        plural = {"VLLMTuner": "vllmtuners", "TuningTrial": "tuningtrials"}.get(o["kind"])
+        if plural is not None:
+            crd = yaml.safe_load((ROOT / f"crds/{plural}.trimtab.dev.yaml").read_text())
+            schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+            jsonschema.Draft4Validator(schema).validate(o)  # OpenAPI 3.0 has its exclusiveMinimum
+            assert o["status"].keys() <= schema["properties"]["status"]["properties"].keys()
 
 
 @pytest.mark.parametrize("state", screens.STATES)
