@@ -79,8 +79,8 @@ PREEMPTION: Final[Json] = {
             "name": "Preemption",
             "severity": "Critical",
             "confidence": 0.94,
-            "message": "7.4 preemptions a minute in each pod: 256 sequences want more KV cache than there is, and 31% of "
-            "all generated tokens are computed twice.",
+            "message": "7.4 preemptions a minute in each pod: 256 sequences want more KV cache than there is, and 31% "
+            "of all generated tokens are computed twice.",
             "advice": "Let fewer sequences run at once.",
         }
     ],
