@@ -175,7 +175,7 @@ def made_of(body: Json) -> list[str]:
 
 @pytest.mark.parametrize("name", MADE)
 def test_the_line_that_is_recommended_changes_the_owners_object(
-    name: str, plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+    name: str, plane: ControlPlane, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Through the operator's own client, from an object on the server to the pasted kubectl line."""
     monkeypatch.setenv("KUBECONFIG", str(plane.kubeconfig))
@@ -191,7 +191,7 @@ def test_the_line_that_is_recommended_changes_the_owners_object(
     guess = Suggestion(Configuration.of({**(fleet.configuration or {}), "max_num_seqs": 48}), "", "", "", wanted)
     found = advice(target, fleet, [], guess, Cluster.connect()).suggestion
     assert found is not None and found.patch.startswith("kubectl patch "), found
-    env = {"KUBECONFIG": str(plane.kubeconfig), "PATH": f"{cluster_bin()}:{os.environ['PATH']}"}
+    env = {"HOME": str(tmp_path), "KUBECONFIG": str(plane.kubeconfig), "PATH": f"{cluster_bin()}:{os.environ['PATH']}"}
     done = subprocess.run(["sh", "-c", found.patch], capture_output=True, text=True, env=env, timeout=60, check=False)
     assert done.returncode == 0 and "patched" in done.stdout, done.stderr
     after = plane.request("GET", f"/{PATHS[body['kind']]}/llama")

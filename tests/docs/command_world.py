@@ -234,7 +234,7 @@ def world(plane: ControlPlane | None, folder: Path, *, installed: bool = False) 
         "PYTHONPATH": os.pathsep.join(sys.path),
     }
     env |= {f"HELM_{k}_HOME": str(folder / k.lower()) for k in ("CACHE", "CONFIG", "DATA")}
-    env |= {"KUBECONFIG": str(folder / "none"), "TRIMTAB_STORAGE_URL": ""}
+    env |= {"KUBECONFIG": str(folder / "none"), "TRIMTAB_STORAGE_URL": "", "KUBECACHEDIR": str(folder / "kubecache")}
     values = {"$port": str(ports[0]), "$other": str(ports[1]), "$sqlite": f"sqlite:///{place}/sweep.db"}
     with Prometheus() as prometheus, _metrics() as metrics:
         values |= {"$prometheus": prometheus.url, "$metrics": metrics}
