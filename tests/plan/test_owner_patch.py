@@ -256,6 +256,19 @@ def test_tokens_that_a_runtime_sets_are_not_half_replaced() -> None:
     assert found.files() == {} and "other settings" in found.advice
 
 
+def test_a_prefill_deployment_is_changed_in_the_prefill_part(kubectl: Callable[[Json, str], Json]) -> None:
+    owner = llmisvc({"template": {"containers": [MAIN]}, "prefill": {"template": {"containers": [MAIN]}}})
+    seen = deployment(owner, PRESET)
+    seen["metadata"]["name"] = "llm-kserve-prefill"
+    before = seen["spec"]["template"]
+    after = rewrite(before, CHANGES, version="0.20.0")
+    found = handover(seen, before, after, CHANGES, Source("llminferenceservices.serving.kserve.io", owner), "0.20.0")
+    assert found is not None and "preset" in found.advice
+    spec = kubectl(owner, found.owner_patch)["spec"]
+    assert spec["template"] == owner["spec"]["template"]
+    assert spec["prefill"]["template"]["containers"][0]["args"][-1] == "48"
+
+
 def test_an_owner_that_is_itself_kept_in_git_is_named() -> None:
     controller, base, owner = CASES["a VLLMRuntime"]
     owner = copy.deepcopy(owner)
