@@ -39,3 +39,7 @@ def test_the_list_of_commands_loads_only_the_standard_library(words: list[str]) 
 def test_the_help_of_a_command_does_not_wait_for_what_runs_it(command: str) -> None:
     allowed = {"requests", "prometheus_api_client"} if command == "diagnose" else set()
     assert loaded(command, "--help").isdisjoint(HEAVY - allowed)
+
+
+def test_the_help_of_tune_loads_no_models() -> None:
+    assert "pydantic" not in loaded("tune", "--help")

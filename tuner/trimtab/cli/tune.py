@@ -1,6 +1,6 @@
 """`trimtab tune -- vllm serve MODEL ...`: tune an engine on this machine as the operator does it on Kubernetes.
 
-What runs it (Optuna, aiohttp, SciPy) takes seconds to load, which --help and a wrong option need not wait for.
+What reads the options (pydantic) and runs it (Optuna, aiohttp, SciPy) takes seconds to load, which --help does not.
 """
 
 from __future__ import annotations
@@ -17,10 +17,6 @@ import typer
 from trimtab.cli.console import errors, report_console
 from trimtab.cli.load_options import SLO_TPOT, SLO_TTFT
 from trimtab.errors import InputError
-from trimtab.tune import demo
-from trimtab.tune.argv import configuration_of
-from trimtab.tune.guard import log_to_file
-from trimtab.tune.options import LOCAL, TuneOptions, build_spec, parse_listen, require_seconds
 
 if TYPE_CHECKING:
     from trimtab.simulate.profile import Profile
@@ -136,6 +132,9 @@ def tune(
 
     Example: trimtab tune --listen 127.0.0.1:8000 --slo-ttft 2.5 -- vllm serve Qwen/Qwen3-0.6B --max-num-seqs 256
     """
+    from trimtab.tune import demo
+    from trimtab.tune.options import LOCAL, TuneOptions, build_spec, parse_listen, require_seconds
+
     words = TuneOptions(
         spec, max_trials, warmup, measure, confirm, verify, slo_ttft, slo_tpot, search or (),
         prefix_caching.value if prefix_caching is not None else None, candidate or (), seed,
@@ -194,6 +193,8 @@ def _load_args(text: str | None, replicas: int, with_demo: bool, seed: int) -> l
     except ValueError as error:
         raise InputError("--load", f"{text!r} is not readable ({error})", "Close the quotes.") from None
     if with_demo:
+        from trimtab.tune import demo
+
         return [*demo.load_args(replicas, 1800, seed=seed), *(given or ())]
     return given
 
@@ -217,6 +218,8 @@ def _run(options: SessionOptions, json_file: str | None, report: Path, *, contro
     """control: the demo's, whose grid is known."""
     from trimtab.load.session import open_output
     from trimtab.report.html import write_report
+    from trimtab.tune.argv import configuration_of
+    from trimtab.tune.guard import log_to_file
     from trimtab.tune.session import run_session
 
     console = report_console(to_stderr=json_file == "-")
