@@ -49,13 +49,13 @@ class Oracle:
     ) -> tuple[Foretold, F64]:
         """What it says, and the probability that a guardrail ends a candidate's trial: a row each, a column per world.
 
-        trials: measured ones. What the simulator would refuse, it takes for no different from the control.
+        trials: measured to their end. What the simulator would refuse, it takes for no different from the control.
         """
         now = self._predict(baseline)
         controls = [o.control or Configuration.of() for o in trials]
         self.simulated.predict([c for c in candidates if self.knows(c)])
         told = [self._difference(c, baseline) for c in candidates]
-        of_trials = [self._trial(o, control) for o, control in zip(trials, controls, strict=True)]
+        of_trials = [self._difference(o.configuration, control) for o, control in zip(trials, controls, strict=True)]
         worlds = self.simulated.pairs
         at_home = self.simulated.predict([Configuration.of()])[0]
         foretold = Foretold(
@@ -64,14 +64,6 @@ class Oracle:
         )  # fmt: skip
         ends = [self._ends(self._predict(c), now) for c in candidates]
         return foretold, np.array(ends).reshape(-1, worlds)
-
-    def _trial(self, trial: Outcome, control: Configuration) -> F64:
-        """A trial that a guardrail ended has no score: where that was foretold there is nothing to learn from it."""
-        told = self._difference(trial.configuration, control)
-        if not trial.breached or trial.score is None:
-            return told
-        ended = self._ends(self._predict(trial.configuration), self._predict(control)) > 0.5
-        return np.where(ended, trial.score, told)
 
     def _predict(self, configuration: Configuration) -> Prediction | None:
         return self.simulated.predict([configuration])[0] if self.knows(configuration) else None

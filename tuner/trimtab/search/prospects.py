@@ -23,8 +23,8 @@ from trimtab.search.stakes import Stakes
 if TYPE_CHECKING:  # it imports the simulator and with it numba, which a search without a profile does not need
     from trimtab.search.foretell import Oracle
 
-#: octaves over which a crash makes another one likely
-_CRASH: Final = 1.5
+#: octaves over which a crash makes another one likely, and a trial that a guardrail ended another such end
+_CRASH, _BREACH = 1.5, 1.0
 #: probability that a start fails where nothing of the kind has been tried, per octave of memory beyond what runs
 _UNKNOWN_START: Final = 0.05
 #: octaves beyond what is known to serve: a factor of four
@@ -91,12 +91,14 @@ def prospects(
     stakes = stakes or Stakes()
     at = space.place if oracle is None else oracle.place
     here, places = at(baseline), [at(c) for c in allowed]
-    measured = [o for o in history if o.measured]
+    measured = [o for o in history if o.measured and not o.breached]
     foretold, ends = None, np.zeros((len(allowed), 1))
     if oracle is not None:
         foretold, ends = oracle.foretell(allowed, measured, baseline)
     found = beliefs(seen_of(measured, at), places, here, [at(g) for g in guesses], context, foretold)
-    ended = np.where(found.worlds >= 0, ends[:, np.maximum(found.worlds, 0)], 0.0)
+    breaches = [at(o.configuration) for o in history if o.breached]
+    again = np.array([1.0 - _spared(place, breaches, _BREACH) for place in places])[:, None]
+    ended = np.maximum(again, np.where(found.worlds >= 0, ends[:, np.maximum(found.worlds, 0)], 0.0))
     crashes = [at(o.configuration) for o in history if o.infeasible]
     noise = float(np.median([o.noise for o in measured] or [NOISE]))
     gains = expected_gains(found, noise, math.log1p(stakes.least_gain), room, ended)
@@ -134,12 +136,18 @@ def _apart(first: Place, second: Place) -> float:
 
 def crash_probability(place: Place, here: Place, crashes: Sequence[Place], space: Space) -> float:
     """Near a crash another is likely; more memory than what runs now is a risk of its own."""
-    starts = 1.0
-    for crash in crashes:
-        squared = sum((a - b) ** 2 for a, b in zip(place, crash, strict=True))
-        starts *= 1.0 - math.exp(-squared / (2 * _CRASH**2))
+    starts = _spared(place, crashes, _CRASH)
     beyond = sum(max(0.0, a - b) for n, a, b in zip(space.names, place, here, strict=True) if n in _MEMORY)
     return 1.0 - starts * (1.0 - _UNKNOWN_START) ** beyond
+
+
+def _spared(place: Place, ends: Sequence[Place], octaves: float) -> float:
+    """Probability that it does not end like one of those near by."""
+    spared = 1.0
+    for end in ends:
+        squared = sum((a - b) ** 2 for a, b in zip(place, end, strict=True))
+        spared *= 1.0 - math.exp(-squared / (2 * octaves**2))
+    return spared
 
 
 def seen_of(measured: Sequence[Outcome], at: Callable[[Configuration], Place]) -> list[Seen]:
