@@ -31,8 +31,8 @@ _URGENT_SECONDS: Final = 5.0
 #: after an error of a pass whose tuner has a trial in flight: what serves untried settings is looked at again soon,
 #: whatever the error says. Below _URGENT_SECONDS
 _RETRY_IN_TRIAL_SECONDS: Final = 4.0
-#: all other looks together, per second: with more tuners each is looked at less often (500: every 100 s), so that
-#: calls, CPU and memory stay bounded and trials are not kept waiting. docs/faults.md has the measurement
+#: all other looks together, per second and evenly: with more tuners each is looked at less often (500: every 100 s), so
+#: that calls, CPU and memory stay bounded and trials are not kept waiting. docs/faults.md has the measurement
 _IDLE_LOOKS_PER_SECOND: Final = 5.0
 
 
@@ -51,6 +51,10 @@ class Loop:
     poked: set[Key] = field(default_factory=set)
     #: those that go first: a trial is in flight
     urgent: set[Key] = field(default_factory=set)
+    #: those whose last pass had nothing to hurry for, and of which nothing was heard since
+    calm: set[Key] = field(default_factory=set)
+    #: when the next of these may be looked at
+    next_calm: float = 0.0
     beat: float = 0.0
     stopping: bool = False
 
@@ -58,6 +62,7 @@ class Loop:
         """Something about this tuner changed: look soon. urgent: before others."""
         key = (namespace, name)
         self.due[key] = self.monotonic()
+        self.calm.discard(key)
         if urgent:
             self.urgent.add(key)
         if key in self.running:
@@ -92,15 +97,21 @@ class Loop:
 
     def _next(self, now: float) -> list[Key]:
         """What to begin now: urgent ones first, then those due the longest, as many as there are free threads; some
-        threads are kept for those that are not urgent, or many trials would keep a new tuner waiting for ever.
+        threads are kept for those that are not urgent, or many trials would keep a new tuner waiting for ever. Of the
+        calm ones one at a time: looked at together once, they would come due together ever after.
         """
         ready = sorted(
             (k for k, at in self.due.items() if at <= now and k not in self.running), key=self.due.__getitem__
         )
+        free = max(0, _PARALLEL - len(self.running))
         hasty = [k for k in ready if k in self.urgent]
         hasty = hasty[: max(0, _PARALLEL - _FOR_IDLE - len(self.running & self.urgent))]
-        others = [k for k in ready if k not in self.urgent]
-        return [*hasty, *others][: max(0, _PARALLEL - len(self.running))]
+        begun = [*hasty, *(k for k in ready if k not in self.urgent and k not in self.calm)][:free]
+        calm = next((k for k in ready if k in self.calm), None)
+        if calm is not None and len(begun) < free and now >= self.next_calm:
+            self.next_calm = max(self.next_calm, now - 1 / _IDLE_LOOKS_PER_SECOND) + 1 / _IDLE_LOOKS_PER_SECOND
+            begun.append(calm)
+        return begun
 
     async def _resync(self, pool: ThreadPoolExecutor) -> None:
         while True:
@@ -148,6 +159,7 @@ class Loop:
         """When the tuner is due again."""
         self.running.discard(key)
         self.urgent.discard(key)  # until this pass says that it is again
+        self.calm.discard(key)
         if key in self.poked:
             self.poked.discard(key)
             self.due[key] = self.monotonic()
@@ -157,4 +169,5 @@ class Loop:
             self.urgent.add(key)
             self.due[key] = self.monotonic() + delay
         else:
-            self.due[key] = self.monotonic() + max(delay, len(self.due) / _IDLE_LOOKS_PER_SECOND)
+            self.calm.add(key)
+            self.due[key] = self.monotonic() + delay

@@ -6,6 +6,7 @@ import asyncio
 import copy
 import threading
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, cast
 
 import pytest
@@ -172,7 +173,7 @@ async def test_a_trial_in_flight_is_looked_at_again_soon_whatever_the_error(erro
     assert loop.due["ns", "idle"] - loop.monotonic() > 4.0
 
 
-async def test_many_trials_leave_room_for_a_new_tuner_and_idle_looks_are_spread() -> None:
+async def test_many_trials_leave_room_for_a_new_tuner() -> None:
     seen: list[str] = []
 
     def reconcile(_namespace: str, name: str) -> float | None:
@@ -184,8 +185,54 @@ async def test_many_trials_leave_room_for_a_new_tuner_and_idle_looks_are_spread(
         loop.poke("ns", f"trial-{i}", urgent=True)
     loop.poke("ns", "new")
     await _run_until(loop, lambda: "new" in seen and seen.count("trial-19") >= 2)
-    idle = [loop._settle(("ns", f"idle-{i}"), 10.0) or ("ns", f"idle-{i}") for i in range(500)]
-    assert loop.due[idle[-1]] - loop.monotonic() > 90  # 520 tuners at 5 looks a second
+
+
+def _begun(loop: Loop, seconds: float, passes: float = 0.0) -> list[tuple[float, str]]:
+    """When which look begins, each taking `passes` seconds, on a clock of steps of 0.1 s from 1,000 on."""
+    begun: list[tuple[float, str]] = []
+    ends: list[tuple[float, tuple[str, str]]] = []
+    for step in range(round(seconds * 10)):
+        now = 1000.0 + step / 10
+        loop.monotonic = lambda now=now: now  # type: ignore[misc]
+        for end, key in [e for e in ends if e[0] <= now]:
+            ends.remove((end, key))
+            loop._settle(key, 1.5 if key[1].startswith("trial") else 10.0)
+        for key in loop._next(now):
+            loop.running.add(key)
+            ends.append((now + passes, key))
+            begun.append((now, key[1]))
+    return begun
+
+
+async def test_idle_looks_are_spread_also_after_all_were_looked_at_together() -> None:
+    """500 tuners at the start: at once, on eight threads. From then on five a second, each tuner every 100 s."""
+    loop = _loop(lambda *_: None)
+    loop.monotonic = lambda: 1000.0
+    for i in range(500):
+        loop.poke("ns", f"idle-{i}")
+    begun = _begun(loop, 240.0, 0.1)
+    first = [at for at, _ in begun[:500]]
+    assert first[-1] - first[0] < 30
+    later = [at for at, _ in begun[500:]]
+    assert max(sum(a <= at < a + 1.0 for at in later) for a in range(1020, 1230, 10)) <= 6
+    by_name: dict[str, list[float]] = {}
+    for at, name in begun:
+        by_name.setdefault(name, []).append(at)
+    assert max(b - a for times in by_name.values() for a, b in pairwise(times)) < 130
+
+
+async def test_what_was_poked_waits_for_no_pace_and_few_tuners_keep_their_own() -> None:
+    loop = _loop(lambda *_: None)
+    loop.monotonic = lambda: 1000.0
+    for i in range(3):
+        loop.poke("ns", f"idle-{i}")
+    begun = _begun(loop, 60.0)
+    assert [sum(name == f"idle-{i}" for _, name in begun) for i in range(3)] == [6, 6, 6]
+    for i in range(200):
+        loop._settle(("ns", f"late-{i}"), 10.0)
+        loop.due["ns", f"late-{i}"] = 0.0
+    loop.poke("ns", "asked")
+    assert ("ns", "asked") in loop._next(2000.0)
 
 
 async def test_a_stop_waits_for_the_passes_under_way_and_begins_no_other() -> None:
