@@ -158,16 +158,15 @@ class Loop:
     def _settle(self, key: Key, delay: float | None) -> None:
         """When the tuner is due again."""
         self.running.discard(key)
-        self.urgent.discard(key)  # until this pass says that it is again
+        hasty = delay is not None and delay < _URGENT_SECONDS
+        (self.urgent.add if hasty else self.urgent.discard)(key)
         self.calm.discard(key)
         if key in self.poked:
             self.poked.discard(key)
             self.due[key] = self.monotonic()
         elif delay is None:
             self.due.pop(key, None)
-        elif delay < _URGENT_SECONDS:
-            self.urgent.add(key)
-            self.due[key] = self.monotonic() + delay
         else:
-            self.calm.add(key)
+            if not hasty:
+                self.calm.add(key)
             self.due[key] = self.monotonic() + delay

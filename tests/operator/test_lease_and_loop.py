@@ -173,6 +173,14 @@ async def test_a_trial_in_flight_is_looked_at_again_soon_whatever_the_error(erro
     assert loop.due["ns", "idle"] - loop.monotonic() > 4.0
 
 
+async def test_an_event_during_a_pass_does_not_make_a_trial_less_urgent() -> None:
+    loop = _loop(lambda *_: None)
+    loop.running.add(("ns", "trial"))
+    loop.poke("ns", "trial")
+    loop._settle(("ns", "trial"), 1.5)
+    assert ("ns", "trial") in loop.urgent and loop.due["ns", "trial"] <= loop.monotonic()
+
+
 async def test_many_trials_leave_room_for_a_new_tuner() -> None:
     seen: list[str] = []
 
