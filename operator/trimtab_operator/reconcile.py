@@ -51,7 +51,7 @@ from trimtab_operator.last_words import with_logs
 from trimtab_operator.middleware import LATE_TICK, package
 from trimtab_operator.neighbours import Neighbours
 from trimtab_operator.output import Output, advice
-from trimtab_operator.profiles import Profiles
+from trimtab_operator.profiles import Profiles, profile_for
 from trimtab_operator.recorder import Recorder
 from trimtab_operator.records import TUNER_LABEL, Trial, new_trial, record_of
 from trimtab_operator.sources import Sources
@@ -390,9 +390,7 @@ class Reconciler:
         key = f"{tuner['metadata']['namespace']}/{tuner['metadata']['name']}"
         for problem in (*below(spec, least), *refused_candidates(spec, target.template, fleet)):
             self.recorder.event(tuner, "CandidateRefused", problem, warning=True)
-        profile, problem = self.profiles.of(tuner, spec)
-        if problem:
-            self.recorder.event(tuner, "ProfileUnreadable", problem, warning=True)
+        profile = profile_for(self.profiles, self.sources, self.recorder, tuner, target, ground)
         earlier = [r for r in labelled(trials, search_hash(spec)) if r not in ground.history]  # under other loads
         allowed = bounded(spec, least)
         proposal = self.proposals.next(key, allowed, target.template, fleet, ground.history, profile, earlier)

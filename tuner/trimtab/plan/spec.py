@@ -131,6 +131,8 @@ class Search(SpecModel):
     drift_percent: Annotated[float, Field(ge=10, le=10_000)] = 50.0
     #: a profile of the target (`trimtab calibrate`): candidates are simulated before one is tried
     profile_config_map_ref: SecretKeyRef | None = None
+    #: Baseline: without such a profile, one is calibrated from the target's own metrics before the first trial
+    calibration: Literal["None", "Baseline"] = "None"
 
     @field_validator("candidates")
     @classmethod
