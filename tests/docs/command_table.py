@@ -61,7 +61,8 @@ TABLE: Final[dict[str, dict[str, Way]]] = {
     },
     "README.ko.md": {
         **_START,
-        "trimtab tune -- vllm serve MODEL --max-num-seqs 256": Run(swap={"MODEL": "tiny"}, seconds=8, says="replicas"),
+        "trimtab tune -- vllm serve MODEL --max-num-seqs 256":
+            Run(swap={"MODEL": "tiny"}, seconds=60, says="replicas", soak=True),
     },
     "CONTRIBUTING.md": {
         "python3 -m venv .venv && .venv/bin/pip install -c constraints.txt -e '.[dev]'": _VENV,
@@ -120,7 +121,7 @@ TABLE: Final[dict[str, dict[str, Way]]] = {
     "docs/kubectl.md": {
         "kubectl trimtab status": Run(says="llama"),
         "kubectl trimtab status llama": Run(says="llama-2"),
-        "kubectl trimtab watch llama": Run(seconds=4, says="llama"),
+        "kubectl trimtab watch llama": Run(seconds=30, says="llama"),
         "kubectl trimtab diff llama": Run(says="maxNumSeqs"),
     },
     "docs/kv-cache.md": {
@@ -139,11 +140,11 @@ TABLE: Final[dict[str, dict[str, Way]]] = {
     },
     "docs/local.md": {
         "trimtab tune --listen 127.0.0.1:8000 --slo-ttft 2.5 -- vllm serve Qwen/Qwen3-0.6B --max-num-seqs 256":
-            Run(swap=_PORT, seconds=8, says="replicas", soak=True),
+            Run(swap=_PORT, seconds=60, says="replicas", soak=True),
         "trimtab tune --load '--trace azure:FILE --rate 4' -- vllm serve MODEL":
-            Run(swap={"FILE": "azure.csv", "MODEL": "tiny"}, seconds=8, says="replicas", soak=True),
+            Run(swap={"FILE": "azure.csv", "MODEL": "tiny"}, seconds=60, says="replicas", soak=True),
         "trimtab tune --replicas 1 --load '--clients 64' -- vllm serve MODEL":
-            Run(swap={"MODEL": "tiny"}, seconds=8, says="replicas", soak=True),
+            Run(swap={"MODEL": "tiny"}, seconds=60, says="replicas", soak=True),
         "trimtab tune --simulate profile.json": Run(says="trial", soak=True),
     },
     "docs/middleware.md": {
@@ -241,7 +242,7 @@ TABLE: Final[dict[str, dict[str, Way]]] = {
             Run(says="STATUS: deployed"),
         "kubectl patch vt llama -n YOUR-NAMESPACE --type=merge -p '{\"spec\":{\"mode\":\"Approve\"}}'":
             Run(swap=_SPACE, says="patched"),
-        "kubectl get tt -n YOUR-NAMESPACE --watch": Run(swap=_SPACE, seconds=2, says="llama-2"),
+        "kubectl get tt -n YOUR-NAMESPACE --watch": Run(swap=_SPACE, seconds=30, says="llama-2"),
         "kubectl annotate vt llama -n YOUR-NAMESPACE --overwrite trimtab.dev/approve=TRIAL":
             Run(swap={**_SPACE, "TRIAL": "llama-2"}, says="annotated"),
         "kubectl annotate vt llama -n YOUR-NAMESPACE --overwrite trimtab.dev/reject=TRIAL":

@@ -9,6 +9,7 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -34,7 +35,7 @@ from trimtab.simulate.workload import Workload
 Json = dict[str, Any]
 API = "trimtab.dev/v1alpha1"
 #: seconds that a command may take
-MOST_SECONDS = 300.0
+MOST_SECONDS, MOST_SOAK_SECONDS = 300.0, 1800.0
 _METRICS = ROOT / "tests/observe/data/vllm-0.20.0-v1.txt"
 _SWITCH = "trimtab-kill-switch"
 _CHART = "apiVersion: v2\nname: {}\nversion: 1.0.0\n"
@@ -63,11 +64,14 @@ class World:
         if way.server:
             self.servers.append(process)
             return 0, ""
+        if way.seconds:
+            return 0, until_said(process, way.says, way.seconds)
         try:
-            said, _ = process.communicate(timeout=way.seconds or MOST_SECONDS)
+            most = MOST_SOAK_SECONDS if way.soak else MOST_SECONDS
+            said, _ = process.communicate(timeout=most)
         except subprocess.TimeoutExpired:
-            said = end(process)
-            return (0 if way.seconds else -1), said
+            end(process)
+            return -1, f"not done in {most:.0f} s"
         return process.returncode, said
 
     def swapped(self, text: str, way: Run) -> str:
@@ -77,14 +81,35 @@ class World:
         return f"{text} {way.more}".strip()
 
 
-def end(process: subprocess.Popen[str]) -> str:
+def until_said(process: subprocess.Popen[str], words: str, seconds: float) -> str:
+    """What a command that goes on by itself has printed when it is ended: once it said `words`, or after so long."""
+    assert process.stdout is not None
+    said: list[str] = []
+
+    def read() -> None:
+        assert process.stdout is not None
+        said.extend(iter(lambda: process.stdout.read(1), ""))  # type: ignore[union-attr]
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    latest = time.monotonic() + seconds
+    while words not in "".join(said) and time.monotonic() < latest and process.poll() is None:
+        time.sleep(0.1)
+    end(process)
+    reader.join(5)
+    return "".join(said)
+
+
+def end(process: subprocess.Popen[str]) -> None:
     """As Ctrl-C does, then for good."""
     for number, seconds in ((signal.SIGINT, 20), (signal.SIGKILL, 5)):
         with suppress(ProcessLookupError):
             os.killpg(process.pid, number)
         with suppress(subprocess.TimeoutExpired):
-            return process.communicate(timeout=seconds)[0] or ""
-    return ""
+            process.wait(seconds)
+            break
+    with suppress(ProcessLookupError):  # what it started may have stayed
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 # --- files ------------------------------------------------------------------------------------------------------------

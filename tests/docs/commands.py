@@ -34,7 +34,7 @@ class Run:
 
     more: words behind it. says: what it must print. code: its exit code. keep: it stays in force for the page's later
     commands (a variable, a function). server: it runs until the page's last command is done. seconds: after which it
-    is ended, where it would go on for good. soak: it is run in the long tests.
+    is ended at the latest, where it would go on for good. soak: it is run in the long tests.
     """
 
     swap: Mapping[str, str] = field(default_factory=dict)
