@@ -30,7 +30,8 @@ from cluster_fixtures import ROOT, cluster_bin
 Json = dict[str, Any]
 PARTS: Final = ("etcd", "kube-apiserver", "kube-controller-manager")
 CONTROLLERS: Final = "deployment-controller,replicaset-controller,garbage-collector-controller,namespace-controller"
-_DEPLOYMENTS: Final = "/apis/apps/v1/namespaces/{}/deployments"
+#: of a call that is answered 429, as client-go does it
+_TRIES: Final = 10
 
 
 class ApiError(AssertionError):
@@ -152,13 +153,17 @@ class ControlPlane:
         return urllib3.PoolManager(cert_reqs="CERT_NONE", maxsize=16, headers={"Authorization": f"Bearer {self.token}"})
 
     def request(self, method: str, path: str, body: Any = None, content: str = "application/json") -> Json:
-        """One call as admin. ApiError for anything that is not 2xx."""
+        """One call as admin, again where the server says that it is too busy. ApiError for anything that is not 2xx."""
         pool = self.__dict__.setdefault("_pool", self.pool())
         data = None if body is None else json.dumps(body)
-        answer = pool.request(
-            method, self.url + path, body=data, timeout=20, retries=False,
-            headers={**pool.headers, "Content-Type": content},
-        )  # fmt: skip
+        for _ in range(_TRIES):
+            answer = pool.request(
+                method, self.url + path, body=data, timeout=20, retries=False,
+                headers={**pool.headers, "Content-Type": content},
+            )  # fmt: skip
+            if answer.status != 429:
+                break
+            time.sleep(1.0)
         if not 200 <= answer.status < 300:
             raise ApiError(answer.status, answer.data.decode("utf-8", "replace"))
         with contextlib.suppress(ValueError):
@@ -242,11 +247,17 @@ def running(authorization: str = "RBAC") -> Iterator[ControlPlane]:
 class StandInKubelet:
     """Makes each pod Running and Ready as soon as it is seen, with a loopback address of its own.
 
-    `refuses(pod)` true: the pod stays as it is. Watches, so it costs nothing while nothing happens.
+    `refuses(pod)` true: the pod stays as it is. `loads(pod)`: seconds for which it runs before it is Ready. Watches, so
+    it costs nothing while nothing happens.
     """
 
-    def __init__(self, plane: ControlPlane, refuses: Callable[[Json], bool] = lambda _: False) -> None:
-        self.plane, self.refuses = plane, refuses
+    def __init__(
+        self,
+        plane: ControlPlane,
+        refuses: Callable[[Json], bool] = lambda _: False,
+        loads: Callable[[Json], float] = lambda _: 0.0,
+    ) -> None:
+        self.plane, self.refuses, self.loads = plane, refuses, loads
         #: (namespace, name) -> pod as last seen; `ever` has those that are gone, too
         self.pods: dict[tuple[str, str], Json] = {}
         self.ever: dict[tuple[str, str], Json] = {}
@@ -294,20 +305,29 @@ class StandInKubelet:
         if (pod.get("status") or {}).get("podIP") or meta.get("deletionTimestamp") or self.refuses(pod):
             return
         self._number += 1
+        seconds, number = self.loads(pod), self._number
+        self._says(key, running_status(pod, number, ready=seconds <= 0))
+        if seconds > 0:
+            later = threading.Timer(seconds, lambda: self._says(key, running_status(pod, number)))
+            later.daemon = True
+            later.start()
+
+    def _says(self, key: tuple[str, str], status: Json) -> None:
         path = f"/api/v1/namespaces/{key[0]}/pods/{key[1]}/status"
-        with contextlib.suppress(ApiError):  # gone already
-            self.plane.request("PATCH", path, running_status(pod, self._number), "application/merge-patch+json")
+        with contextlib.suppress(ApiError, urllib3.exceptions.HTTPError):  # gone already
+            self.plane.request("PATCH", path, status, "application/merge-patch+json")
 
 
-def running_status(pod: Json, number: int) -> Json:
-    """The status of a pod that is Ready since now."""
+def running_status(pod: Json, number: int, *, ready: bool = True) -> Json:
+    """The status of a pod that runs, and is Ready (or not) since now."""
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    ready = [{"type": t, "status": "True", "lastTransitionTime": now} for t in ("Ready", "ContainersReady")]
+    said = "True" if ready else "False"
+    conditions = [{"type": t, "status": said, "lastTransitionTime": now} for t in ("Ready", "ContainersReady")]
     state = {"running": {"startedAt": now}}
     containers = [
-        {"name": c["name"], "ready": True, "restartCount": 0, "state": state, "image": c["image"], "imageID": "x"}
+        {"name": c["name"], "ready": ready, "restartCount": 0, "state": state, "image": c["image"], "imageID": "x"}
         for c in pod["spec"]["containers"]
     ]
     ip = f"127.{1 + number // 62500}.{number // 250 % 250}.{1 + number % 250}"
-    status = {"phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}], "conditions": ready, "startTime": now}
+    status = {"phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}], "conditions": conditions, "startTime": now}
     return {"status": {**status, "containerStatuses": containers}}

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -26,14 +27,14 @@ def deployment_write(operations: list[Json]) -> str:
 def patched_name(kind: str, operations: list[Json]) -> str:
     if kind == "Deployment":
         return f"patch Deployment: {deployment_write(operations)}"
-    last = sorted({o["path"].split("/")[2] for o in operations if o["path"].count("/") > 1})
+    last = sorted({o["path"].split("/")[1:3][-1] for o in operations})
     return f"patch {kind}: {', '.join(last)}"
 
 
 @dataclass
 class Doomed:
     """number: of the write that is the last, 0 for none; side: whether the process ends before it is sent or after its
-    answer. `die` ends the process. Every write's name goes to `note`.
+    answer. `die` ends the process. Every write's name goes to `note`. named: the same by name and number of that name.
     """
 
     inner: Any
@@ -41,7 +42,9 @@ class Doomed:
     side: str
     die: Callable[[], None]
     note: Callable[[str], None]
+    named: Mapping[tuple[str, int], str] = field(default_factory=dict)
     count: int = field(default=0)
+    counts: Counter[str] = field(default_factory=Counter)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
@@ -69,11 +72,13 @@ class Doomed:
         return self._at(f"status of {kind}{phase}", lambda: self.inner.write_status(kind, seen, status))
 
     def _at(self, name: str, write: Callable[[], Any]) -> Any:
-        self.count += 1
         self.note(name)
-        if (self.count, self.side) == (self.number, "before"):
+        self.count += 1
+        self.counts[name] += 1
+        sides = (self.side if self.count == self.number else "", self.named.get((name, self.counts[name])))
+        if "before" in sides:
             self.die()
         answer = write()
-        if (self.count, self.side) == (self.number, "after"):
+        if "after" in sides:
             self.die()
         return answer

@@ -1,7 +1,7 @@
 """One process that answers as Prometheus for any number of vLLM pods: series computed from time, nothing is stored.
 
-`speed(namespace, pod)` says how much of a usual pod's work a pod does; None: nothing is scraped from it. What else may
-go wrong is in `Trouble`.
+`speed(namespace, pod)` says how much of a usual pod's work a pod does, or since when it does how much; None: nothing is
+scraped from it. What else may go wrong is in `Trouble`.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ import math
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
-Speed = Callable[[str, str], float | None]
+#: (unix seconds from which on, share of a usual pod's work), oldest first
+Changes = Sequence[tuple[float, float]]
+Speed = Callable[[str, str], float | Changes | None]
 #: requests/s and tokens per request of a usual pod
 REQUESTS_PER_SECOND: Final = 4.0
 TOKENS: Final = 100.0
@@ -42,6 +44,8 @@ _COUNTERS: Final = {
     "vllm:num_preemptions_total": 0.0,
     "vllm:request_params_max_tokens_sum": 4 * TOKENS,
 }
+#: every pod has served for about twelve days
+_BEGAN: Final = time.time() - 1e6
 _GAUGES: Final = {"vllm:num_requests_running": 4.0, "vllm:num_requests_waiting": 2.0, "vllm:kv_cache_usage_perc": 0.4}
 
 
@@ -49,7 +53,8 @@ _GAUGES: Final = {"vllm:num_requests_running": 4.0, "vllm:num_requests_waiting":
 class Trouble:
     """What is wrong with the answers now. `status`: every query is answered with it. `old_seconds`: the newest sample
     is as old. `nan`: every value is NaN. `skew_seconds`: sample times are off by it. `silent`: accepts, never answers.
-    `resets_every_seconds`: counters jump back to 0.
+    `resets_every_seconds`: counters jump back to 0. `processes`: each scrape reaches another one of so many, which
+    count apart. `gauges`: values of gauges of the pods that `sick` chooses.
     """
 
     status: int = 200
@@ -58,15 +63,21 @@ class Trouble:
     skew_seconds: float = 0.0
     silent: bool = False
     resets_every_seconds: float = 0.0
+    processes: int = 1
+    gauges: Mapping[str, float] = field(default_factory=dict)
+    sick: Callable[[str], bool] = lambda _pod: True
     job: str = "vllm"
     pod_label: bool = True
 
 
 class StandInPrometheus:
-    """`with StandInPrometheus(speed) as p:` serves at `p.url`. scrape_seconds: the interval of its samples."""
+    """`with StandInPrometheus(speed) as p:` serves at `p.url`. scrape_seconds: the interval of its samples;
+    history_seconds: how old the oldest is at the start.
+    """
 
-    def __init__(self, speed: Speed, scrape_seconds: float = 2.0) -> None:
+    def __init__(self, speed: Speed, scrape_seconds: float = 2.0, history_seconds: float = 7200.0) -> None:
         self.speed, self.scrape_seconds, self.trouble, self.queries = speed, scrape_seconds, Trouble(), 0
+        self.since = time.time() - history_seconds
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -113,7 +124,7 @@ class StandInPrometheus:
         text = query.get("query", [""])[0]
         if (grid := re.fullmatch(r"last_over_time\((\{.*\})\[\d+ms\]\)", text, re.S)) is not None:
             start, end, step = (float(query[name][0]) for name in ("start", "end", "step"))
-            times = [start + step * k for k in range(int((end - start) / step) + 1)]
+            times = [start + step * k for k in range(int((end - start) / step) + 1) if start + step * k >= self.since]
             found_by = (s for ns, pod in self._pods(grid[1]) for s in self._series(ns, pod, times))
             return _success("matrix", list(found_by))
         found = re.fullmatch(r"(\{.*\})\[(\d+)ms\]", text, re.S)
@@ -128,7 +139,8 @@ class StandInPrometheus:
     def _scrapes(self, end: float, seconds: float) -> list[float]:
         """When it scraped within the seconds before `end`."""
         every, newest = self.scrape_seconds, end - self.trouble.old_seconds
-        return [every * k for k in range(math.ceil((end - seconds) / every), math.floor(newest / every) + 1)]
+        oldest = max(end - seconds, self.since)
+        return [every * k for k in range(math.ceil(oldest / every), math.floor(newest / every) + 1)]
 
     def _pods(self, selector: str) -> Iterator[tuple[str, str]]:
         if not self.trouble.pod_label:
@@ -138,15 +150,18 @@ class StandInPrometheus:
 
     def _series(self, namespace: str, pod: str, times: Sequence[float]) -> Iterator[Any]:
         speed, trouble = self.speed(namespace, pod) or 0.0, self.trouble
+        changes = [(0.0, speed)] if isinstance(speed, float) else speed
         target = {"namespace": namespace, "pod": pod, "job": trouble.job, "instance": f"{pod}:8000"}
-        started = [work(t, speed, trouble.resets_every_seconds) for t in times]
+        started = [work(t, changes, trouble.resets_every_seconds) for t in times]
+        if trouble.processes > 1:
+            started = [n * share(t, trouble.processes) for n, t in zip(started, times, strict=True)]
 
         def made(name: str, labels: dict[str, str], values: Sequence[float]) -> Any:
             shown = ["NaN" if trouble.nan else f"{v:.12g}" for v in values]
             stamped = [[t + trouble.skew_seconds, v] for t, v in zip(times, shown, strict=True)]
             return {"metric": {"__name__": name, **labels, "model_name": "m", **target}, "values": stamped}
 
-        for name, value in _GAUGES.items():
+        for name, value in {**_GAUGES, **(trouble.gauges if trouble.sick(pod) else {})}.items():
             yield made(name, {}, [value] * len(times))
         for name, each in _COUNTERS.items():
             stem, _, label = name.partition("{")
@@ -154,17 +169,34 @@ class StandInPrometheus:
             yield made(stem, labels, [each * n for n in started])
         for name, (edges, median) in _HISTOGRAMS.items():
             for edge in (*edges, math.inf):
-                share = below(edge, median)
+                part = below(edge, median)
                 labels = {"le": "+Inf" if edge == math.inf else f"{edge:g}"}
-                yield made(f"{name}_bucket", labels, [share * n for n in started])
+                yield made(f"{name}_bucket", labels, [part * n for n in started])
             yield made(f"{name}_sum", {}, [median * n for n in started])
             yield made(f"{name}_count", {}, list(started))
 
 
-def work(at: float, speed: float, resets_every: float = 0.0) -> float:
+def work(at: float, changes: Changes, resets_every: float = 0.0) -> float:
     """Requests finished by a pod since it began, at unix time `at`; never falls but at a reset."""
-    since = at % resets_every if resets_every else at % 1e7
-    return speed * REQUESTS_PER_SECOND * (since + 0.5 * math.sin(since / 3.0))
+    if resets_every:
+        return changes[-1][1] * _steady(at % resets_every)
+    done = 0.0
+    for (since, speed), end in zip(changes, [*(later for later, _ in changes[1:]), math.inf], strict=True):
+        start, stop = max(since, _BEGAN), min(end, at)
+        if start < stop:
+            done += speed * (_steady(stop - _BEGAN) - _steady(start - _BEGAN))
+    return done
+
+
+def _steady(seconds: float) -> float:
+    """Requests that a usual pod has finished after so long; a little more in some seconds than in others."""
+    return REQUESTS_PER_SECOND * (seconds + 0.5 * math.sin(seconds / 3.0))
+
+
+def share(at: float, processes: int) -> float:
+    """What the process that a scrape reaches has counted of all: they take turns, and differ."""
+    turn = int(at) // 2 % processes
+    return 2.0 * (turn + 1) / (processes * (processes + 1))
 
 
 def below(edge: float, median: float) -> float:

@@ -6,11 +6,13 @@ faster than the world's; the lease keeps true time.
 
 from __future__ import annotations
 
+import faulthandler
 import multiprocessing
 import os
 import signal
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
@@ -21,25 +23,32 @@ from kill_points import Doomed
 
 #: seconds between looks, in true time: the clock runs fast
 TICK: Final = 0.3
+#: a life that lasts longer says in its log where each thread is
+_LONG_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True)
 class Run:
-    """One life of the operator. kill: (number of the write, "before" or "after"), (0, "") for none. began: when the
-    world began, for the fast clock; haste: its speed.
+    """One life of the operator. kill: (number of the write, "before" or "after"), (0, "") for none; named: the same by
+    name and number of that name. began: when the world began, for the fast clock; haste: its speed.
     """
 
     kubeconfig: Path
     namespace: str
     folder: Path
     kill: tuple[int, str] = (0, "")
+    named: Mapping[tuple[str, int], str] = field(default_factory=dict)
     began: float = 0.0
     haste: float = 1.0
     #: the holder of the lease: the same name is the same pod, started again
     holder: str = "operator-under-test"
 
+    def clock(self, seconds: float) -> float:
+        """The trial's time at a true time, both in unix seconds."""
+        return self.began + self.haste * (seconds - self.began)
+
     def now(self) -> float:
-        return self.began + self.haste * (time.time() - self.began) if self.haste != 1.0 else time.time()
+        return self.clock(time.time())
 
     def writes(self) -> list[str]:
         """Names of the writes of all lives of this folder, oldest first."""
@@ -49,13 +58,17 @@ class Run:
     def start(self) -> ForkServerProcess:
         process = _context().Process(target=live, args=(self,), daemon=True)
         process.start()
+        # else each start in another thread polls this one, too, and of two who do one reads no exit status (255)
+        multiprocessing.process._children.discard(process)  # type: ignore[attr-defined]
         return process
 
 
 @lru_cache(maxsize=1)
 def _context() -> ForkServerContext:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["operator_child", "trimtab_operator.app", "kopf._core.reactor.running"])
+    context.set_forkserver_preload(
+        ["operator_child", "trimtab_operator.app", "trimtab_operator.main", "kopf._core.reactor.running", "optuna"]
+    )
     return context
 
 
@@ -65,10 +78,12 @@ def live(run: Run) -> None:
     from trimtab_operator.cluster import Cluster
     from trimtab_operator.lease import Lease
     from trimtab_operator.main import app as command
+    from trimtab_operator.records import rfc3339, unix
 
     log = (run.folder / "operator.log").open("a")
     os.dup2(log.fileno(), 1)
     os.dup2(log.fileno(), 2)
+    faulthandler.dump_traceback_later(_LONG_SECONDS, file=log)
     os.environ |= {"KUBECONFIG": str(run.kubeconfig), "POD_NAME": run.holder}
     writes = (run.folder / "writes").open("a")
 
@@ -76,8 +91,19 @@ def live(run: Run) -> None:
         writes.write(f"{name}\n")
         writes.flush()
 
+    class OnTheClock(Cluster):
+        """A trial's creation is told in the trial's time, as everything else of it."""
+
+        def _call(self, method: str, path: str, **rest: Any) -> Any:
+            answer = super()._call(method, path, **rest)
+            for meta in (o.get("metadata", {}) for o in answer.get("items") or [answer] if "/tuningtrials" in path):
+                if created := meta.get("creationTimestamp"):
+                    meta["creationTimestamp"] = rfc3339(run.clock(unix(created)))
+            return answer
+
     def connect() -> Any:
-        return Doomed(Cluster.connect(), *run.kill, lambda: os.kill(os.getpid(), signal.SIGKILL), note)
+        die = lambda: os.kill(os.getpid(), signal.SIGKILL)  # noqa: E731
+        return Doomed(OnTheClock.connect(), *run.kill, die, note, run.named)
 
     replaced: Any = app
     replaced.Cluster = SimpleNamespace(connect=connect)
