@@ -59,13 +59,22 @@ def test_trials_show_settings_as_people_write_them(folder: Path) -> None:
 
 
 def test_a_trial_that_broke_a_guardrail_is_infeasible_to_optuna(tmp_path: Path) -> None:
-    broke = Outcome("llm-1", Configuration.of({"max_num_seqs": 8}), -3.0, control=FIRST, breached=True)
+    broke = Outcome("llm-1", Configuration.of({"max_num_seqs": 8}), 3.0, control=FIRST, breached=True)
     Memory(str(tmp_path / "ml.llm.journal"), "ml/llm").record([broke, TRIALS[0]], SPACE)
     storage = copied(tmp_path)
     (frozen,) = storage.get_all_studies()
     study = optuna.load_study(study_name=frozen.study_name, storage=storage)
     assert study.trials[0].user_attrs["result"] == "broke a guardrail"
     assert study.best_trial.number == 1
+
+
+def test_a_trial_ends_when_it_was_recorded(folder: Path) -> None:
+    recorded = Memory(str(folder / "ml.llm.journal"), "ml/llm").recorded()
+    storage = copied(folder)
+    (study,) = storage.get_all_studies()
+    shown = storage.get_all_trials(study._study_id)
+    assert [t.datetime_complete for t in shown] == [recorded[o.name] for o in TRIALS]
+    assert shown[1].datetime_start == shown[0].datetime_complete
 
 
 def test_the_study_says_what_its_numbers_mean(folder: Path) -> None:

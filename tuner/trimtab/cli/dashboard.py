@@ -11,7 +11,8 @@ import shutil
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from socketserver import ThreadingMixIn
 from typing import Annotated, Any, Final
@@ -28,6 +29,7 @@ from trimtab.cli.console import errors
 from trimtab.errors import InputError, StorageError
 from trimtab.search.candidate import Outcome, levels
 from trimtab.search.memory import Memory
+from trimtab.search.sampling import CONSTRAINT
 
 #: what a study's note says, so that nobody has to read docs beside it
 NOTE: Final = """Each trial ran one configuration on live traffic beside the others. Its value is the goodput gained
@@ -36,9 +38,8 @@ over what ran at first, in percent.
 - **Complete**: measured. **Pruned**: no evidence either way. **Failed**: did not start or serve.
 - **Infeasible**: a guardrail ended it; its value only says that it was bad.
 - The attributes of a trial: its TuningTrial, all settings, what it was compared with, its own gain, how sure that is.
+- A trial ends when it was recorded; that it starts when the one before ended is drawn so, as a study holds no starts.
 """
-#: key under which Optuna keeps the constraints of a trial; above 0 is infeasible
-_CONSTRAINTS: Final = "constraints"
 #: standard deviations of a 95% interval
 _SURE: Final = 1.96
 #: a page that is loaded later than this after the last look looks again
@@ -107,15 +108,15 @@ def copied(folder: Path) -> BaseStorage:
     journals = [folder] if folder.is_file() else sorted(folder.glob("*.journal"))
     for journal in journals:
         try:
-            for name, outcomes in _studies(journal):
-                _add(storage, name, outcomes)
+            for name, outcomes, times in _studies(journal):
+                _add(storage, name, outcomes, times)
         except StorageError as error:
-            _add(storage, f"{journal.stem} cannot be read: {error}", ())
+            _add(storage, f"{journal.stem} cannot be read: {error}", (), {})
     return storage
 
 
-def _studies(journal: Path) -> Iterator[tuple[str, Sequence[Outcome]]]:
-    """(name, outcomes) of each study; read from a copy, since reading a journal takes its lock."""
+def _studies(journal: Path) -> Iterator[tuple[str, Sequence[Outcome], Mapping[str, datetime]]]:
+    """(name, outcomes, when each was recorded) of each study; read from a copy, as reading a journal takes its lock."""
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(scratch) / journal.name
         try:
@@ -124,18 +125,24 @@ def _studies(journal: Path) -> Iterator[tuple[str, Sequence[Outcome]]]:
         except (OSError, ValueError, LookupError) as error:
             raise StorageError(f"{journal.name}: {type(error).__name__}") from error
         for name in names:
-            yield name, Memory(str(copy), name).recall()
+            memory = Memory(str(copy), name)
+            yield name, memory.recall(), memory.recorded()
 
 
-def _add(storage: BaseStorage, name: str, outcomes: Sequence[Outcome]) -> None:
+def _add(storage: BaseStorage, name: str, outcomes: Sequence[Outcome], times: Mapping[str, datetime]) -> None:
     study = optuna.create_study(study_name=name, storage=storage, direction="maximize")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # the axis has its name or has not
         study.set_metric_names(["gain over what ran at first (%)"])
         _note(study)
     known = {level.configuration.key(): level.value for level in levels(outcomes)}
+    before: datetime | None = None
     for outcome in outcomes:
-        study.add_trial(_trial(outcome, known.get(outcome.configuration.key()), _spaces(outcomes)))
+        trial = _trial(outcome, known.get(outcome.configuration.key()), _spaces(outcomes))
+        if (at := times.get(outcome.name)) is not None:
+            trial.datetime_start, trial.datetime_complete = before or at, at
+            before = at
+        study.add_trial(trial)
 
 
 def _note(study: optuna.Study) -> None:
@@ -154,14 +161,16 @@ def _trial(outcome: Outcome, level: float | None, spaces: dict[str, BaseDistribu
     against = "what ran at first" if outcome.control is None else str(outcome.control)
     return optuna.trial.create_trial(
         state=state,
-        value=100 * math.expm1(level) if state is TrialState.COMPLETE and level is not None else None,
+        value=round(100 * math.expm1(level), 2) if state is TrialState.COMPLETE and level is not None else None,
         params=params,
         distributions={name: spaces[name] for name in params},
         user_attrs={
             "trial": outcome.name, "settings": str(outcome.configuration), "result": _result(outcome),
             "against": against, **_gain(outcome),
         },
-        system_attrs={_CONSTRAINTS: (1.0 if outcome.breached or outcome.infeasible else 0.0,)},
+        constraints={CONSTRAINT: 1.0 if outcome.breached or outcome.infeasible else -1.0}
+        if state is TrialState.COMPLETE
+        else None,
     )  # fmt: skip
 
 

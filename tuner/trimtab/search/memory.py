@@ -12,6 +12,7 @@ import json
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,14 @@ class Memory:
             return [o for t in self._open().get_trials(deepcopy=False) if (o := _outcome(t)) is not None]
         except _FAULTS as error:
             raise self._lost("read", error) from error
+
+    def recorded(self) -> dict[str, datetime]:
+        """When each outcome was recorded, by its name: at the end of its trial, in this machine's time."""
+        try:
+            found = [(_outcome(t), t.datetime_complete) for t in self._open().get_trials(deepcopy=False)]
+        except _FAULTS as error:
+            raise self._lost("read", error) from error
+        return {outcome.name: at for outcome, at in found if outcome is not None and at is not None}
 
     def kin(self) -> list[Outcome]:
         """Outcomes of other studies of the same target word: in the same database, or in journals of the same folder.
