@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 import yaml
 
-from trimtab_operator.plugin import live, terminal
+from trimtab_operator.plugin import live, show, terminal
 from trimtab_operator.plugin.objects import tuners
 from trimtab_operator.plugin.safety import URGENCY, safety
 from trimtab_operator.plugin.terminal import LOOKS, Part, line, wrapped
@@ -107,6 +107,15 @@ def test_twelve_pods_are_two_lines() -> None:
 def test_those_that_need_somebody_come_first() -> None:
     words = [w for row in text("fleet", 200).splitlines()[1:] for w in URGENCY if f"[{w}]" in row]
     assert words == sorted(words, key=URGENCY.index) and len(words) == 6
+
+
+@pytest.mark.parametrize("width", [80, 120, None])
+def test_the_history_fits_the_window_and_leaves_nothing_out(width: int | None) -> None:
+    (one,) = tuners(screens.converged())
+    shown = terminal.shown(show.history(one, width), colour=False)
+    assert width is None or max(map(len, shown.splitlines())) <= width
+    for part in ("chat-3", "Promoted", "Better", "+18.3%", "GoodputBetter", "+9.1% to +28.0%", "max_num_seqs=96"):
+        assert part in shown
 
 
 def test_a_command_is_never_broken() -> None:

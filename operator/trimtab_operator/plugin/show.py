@@ -46,13 +46,16 @@ def fleet(found: Sequence[Tuner], now: float, width: int | None, *, namespaces: 
     fixed = min(sum(len(p.text) for p in row[:-1]) for row in one)
     if width is None or width - fixed >= _ROOM_FOR_NOW:
         return columns(head, body, width)
-    cut = [row[:-3] for row in body]
-    rows_ = columns(head[:-3], cut, width)
-    out = [rows_[0]]
-    for row, told in zip(rows_[1:], body, strict=True):
-        gain, mode, doing_now = (p.text if isinstance(p, Part) else p for p in told[-3:])
-        more = line(f"{mode}{'' if gain == '-' else f', gain {gain}'}: {doing_now}")
-        out += [row, *([Part("  "), *one] for one in wrapped(more, width - 2, _FINDING_LINES))]
+    more = [f"{t.mode}{f', gain {t.gain}' if t.gain else ''}: {doing(t, now)}" for t in found]
+    return _stacked(head[:-3], [row[:-3] for row in body], more, width)
+
+
+def _stacked(head: Sequence[str], body: Sequence[list[str | Part]], more: Sequence[str], width: int) -> list[Line]:
+    """A table in which the rest of each row stands below it, indented."""
+    first, *rows_ = columns(head, body, width)
+    out = [first]
+    for row, told in zip(rows_, more, strict=True):
+        out += [row, *([Part("  "), *one] for one in wrapped(line(told), width - 2, _FINDING_LINES))]
     return out
 
 
@@ -243,7 +246,17 @@ def history(tuner: Tuner, width: int | None) -> list[Line]:
         for t in tuner.trials
     ]  # fmt: skip
     head = ("#", "NAME", "STARTED", "PHASE", "VERDICT", "REASON", "GAIN", "INTERVAL", "RESTARTS", "SETTINGS")
-    return columns(head, body, width)
+    fits = max(sum(len(p.text) for p in row) for row in columns(head, body))
+    if width is None or fits <= width:
+        return columns(head, body, width)
+    short: list[list[str | Part]] = [[row[0], row[1], row[3], row[4], row[6], t.reason or "-"]
+                                     for row, t in zip(body, tuner.trials, strict=True)]  # fmt: skip
+    more = [
+        f"{t.settings}; {f'{t.interval}, ' if t.interval else ''}{t.restarts} restart{'' if t.restarts == 1 else 's'}, "
+        f"{t.started[:16].replace('T', ' ')}"
+        for t in tuner.trials
+    ]
+    return _stacked(("#", "NAME", "PHASE", "VERDICT", "GAIN", "REASON"), short, more, width)
 
 
 def diff(o: Json, trials: Sequence[Json]) -> list[dict[str, str]]:
