@@ -102,10 +102,10 @@ def _between(node: Schema) -> list[str]:
 
 
 def _row(field: Field) -> str:
-    cells = (f"`{field.path}`", field.kind, f"`{field.default}`" if field.default else "", field.allowed, field.text)
-    needed = " (needed)" if field.needed else ""
-    escaped = [cell.replace("|", "\\|") for cell in cells]
-    return f"| {escaped[0]} | {escaped[1]}{needed} | {' | '.join(escaped[2:])} |"
+    kind = field.kind + (", needed" if field.needed else "")
+    value = [part for part in (kind, field.allowed, f"default `{field.default}`" if field.default else "") if part]
+    cells = (f"`{field.path}`", "<br>".join(value), field.text)
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
 def text() -> str:
@@ -115,7 +115,7 @@ def text() -> str:
         for part in ("spec", "status"):
             node = schema(plural)["properties"][part]
             parts.append(f"\n## {kind}: {part}\n")
-            parts.append("| field | type | default | allowed | meaning |\n|---|---|---|---|---|")
+            parts.append("| field | type, what is allowed, default | meaning |\n|---|---|---|")
             parts += [_row(field) for field in fields(node)]
             told = list(rules(node))
             if told:
