@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -36,3 +38,11 @@ def test_it_asks_for_rights_by_name_and_ends(workflow: dict[str, Any]) -> None:
 def test_every_file_it_names_exists(workflow: dict[str, Any]) -> None:
     named = {word for c in commands(workflow) for word in re.findall(r"(?:tuner|charts|\.ci)/[\w./-]+", c)}
     assert all((ROOT / name).exists() or name.startswith("charts/trimtab-") for name in named)
+
+
+def test_actionlint_has_nothing_to_say() -> None:
+    program = shutil.which("actionlint")
+    if program is None:
+        pytest.skip("no actionlint: go install github.com/rhysd/actionlint/cmd/actionlint@v1.7.12")
+    done = subprocess.run([program, *map(str, WORKFLOWS)], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout
