@@ -21,7 +21,7 @@ try: venv ## the same loop without Kubernetes: emulated engines as processes (no
 	@$(BIN)/trimtab tune --demo
 
 ##@ Tests
-.PHONY: test test-failed test-fast lint test-cluster test-engine test-soak
+.PHONY: test test-failed test-fast lint test-cluster test-engine test-soak fuzz
 test: lint venv cluster-build image ## everything: unit, cluster (real Kubernetes), engine (real vLLM); under 40 minutes once cached
 	@$(BIN)/pytest -q -n 2 -m "not cluster and not engine and not soak" --durations=10; fast=$$?; \
 	  $(BIN)/pytest -q -n 2 --dist loadfile -m "cluster and not engine and not soak" --durations=25; cluster=$$?; \
@@ -34,6 +34,8 @@ test-cluster: venv cluster-build image ## only tests on the real Kubernetes
 	@$(BIN)/pytest -q -n 2 --dist loadfile --durations=15 -m "cluster and not engine and not soak"
 test-engine: venv cluster-build image ## only tests with a real vLLM
 	@$(BIN)/pytest -q --durations=15 -m "engine and not soak"
+fuzz: venv ## new damaged inputs of every kind for five minutes; any crash is printed with what makes it again
+	@$(BIN)/python benchmarks/fuzz.py --seconds 300
 test-soak: venv cluster-build image ## longer variants: faults, kills at every write, the middleware's whole way on real engines (an hour more)
 	@$(BIN)/pytest -q --durations=15 -m soak
 lint: venv ## ruff, mypy --strict, import-linter
