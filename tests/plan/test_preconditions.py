@@ -117,11 +117,11 @@ def test_a_revert_stops_the_search_until_its_question_changes() -> None:
 
 
 def test_convergence() -> None:
-    many = [replace(ENDED, number=i) for i in range(5)]
+    many = [replace(ENDED, number=i) for i in range(spec().search.patience)]
     for g in (ground(exhausted=True), ground(history=many), ground(history=many[:2], search={"maxTrials": 2})):
         block = first_block(g)
         assert block is not None and block.reason == "Converged"
-    fresh = [*many[:4], replace(ENDED, phase=Phase.PROMOTED), *many[:4]]
+    fresh = [*many[1:], replace(ENDED, phase=Phase.PROMOTED), *many[1:]]
     assert first_block(ground(history=fresh)) is None  # a promotion starts patience anew
 
 

@@ -119,9 +119,9 @@ class Search(SpecModel):
     prefix_caching: Literal["Tune", "Keep"] = "Tune"
     #: configurations to try first, in this order
     candidates: tuple[dict[str, Any], ...] = Field(default=(), max_length=20)
-    max_trials: Annotated[int, Field(ge=1, le=200)] = 12
+    max_trials: Annotated[int, Field(ge=1, le=200)] = 20
     #: stop after so many finished trials in a row without a promotion
-    patience: Annotated[int, Field(ge=1, le=200)] = 5
+    patience: Annotated[int, Field(ge=1, le=200)] = 8
     seed: int = 0
     #: Model weighs noise and cost and ends the search by itself; the others are its controls, without an end by gain
     sampler: Literal["Model", "TPE", "GP", "CMA-ES", "Random", "Grid"] = "Model"
