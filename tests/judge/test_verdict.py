@@ -63,6 +63,20 @@ def test_a_gain_on_an_unsaturated_target_is_one_of_latency(experiment: Experimen
     assert v.score is not None and v.score > 0
 
 
+@pytest.mark.parametrize(("effect", "kind"), [(0.4, Kind.WORSE), (1.5, Kind.BETTER)])
+def test_in_a_queue_where_all_are_late_faster_tokens_do_not_make_up_for_fewer(
+    experiment: Experiments, load: Any, effect: float, kind: Kind
+) -> None:
+    """Found in a dry run: 4 sequences instead of 16 halved TPOT and took 70% of the throughput; goodput was 0 and 0."""
+    late = replace(OBJECTIVE, ttft_seconds=0.0005, tpot_seconds=None)
+    e = experiment(load(windows=20, effect=effect, tpot=0.8), 1)
+    pairs = [
+        replace(p, canary=replace(p.canary, waiting=40.0), control=replace(p.control, waiting=40.0)) for p in e.pairs
+    ]
+    found = evaluate(pairs, e.canary, e.control, late)
+    assert found.kind is kind and "useful tokens/s" in found.message
+
+
 def test_the_score_follows_goodput_and_latency(experiment: Experiments, load: Any) -> None:
     def mean(**change: float) -> float:
         scores = [verdict(experiment(load(windows=20, **change), s)).score for s in range(20)]

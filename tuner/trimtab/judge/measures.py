@@ -25,6 +25,8 @@ from trimtab.observe.observation import Histogram, Observation, merge
 MOST_WASTE: Final = 0.05
 #: requests waiting per pod, averaged over time, from which a target counts as saturated
 WAITING: Final = 0.5
+#: share of requests inside the SLO below which goodput tells the arms no longer apart
+_HARDLY_MET: Final = 0.1
 #: the slowest tenth of both arms' requests: with 60 requests per window its size varies by 40%, that of 1% by 130%
 TAIL: Final = 0.9
 
@@ -70,6 +72,13 @@ def saturated(windows: Sequence[Pair]) -> bool | None:
             return None
         means.append(math.fsum(known) / len(known))
     return max(means) >= WAITING
+
+
+def all_late(totals: Sequence[Observation], objective: Objective) -> bool:
+    """In a queue without end all requests are late, whatever the settings: then goodput is 0 beside 0, and latency
+    alone would promote whoever serves fewer requests at a time. There useful tokens/s decide."""
+    met = [o.attainment(objective.ttft_seconds, objective.tpot_seconds) for o in totals]
+    return all(m is not None and m < _HARDLY_MET for m in met)
 
 
 def goodput(windows: Sequence[Pair], before: Sequence[Pair], objective: Objective) -> Series | None:

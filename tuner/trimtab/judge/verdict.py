@@ -373,10 +373,13 @@ def _evidence(
     windows: Sequence[Pair], before: _Before, canary: Observation, control: Observation, objective: Objective
 ) -> _Evidence | None:
     own, earlier = before.own, before.windows
-    goodput = _measure("goodput", measures.goodput(windows, earlier, objective), objective, objective.confidence, own)
+    waits = measures.saturated(windows)
+    late = waits is True and measures.all_late((canary, control), objective)
+    wanted = replace(objective, ttft_seconds=None, tpot_seconds=None) if late else objective
+    name, served = "useful tokens/s" if late else "goodput", measures.goodput(windows, earlier, wanted)
+    goodput = _measure(name, served, objective, objective.confidence, own)
     if goodput is None:
         return None
-    waits = measures.saturated(windows)
     primary, why = _primary(goodput, windows, before, (canary, control), objective, waits)
     strict = 1 - (1 - objective.confidence) / _LATENCY_STRICTER
     latencies, tails = [], []
@@ -403,7 +406,7 @@ def _primary(
     if waits is None:
         return goodput, "judged by goodput: the queue is unknown"
     if waits:
-        return goodput, "judged by goodput: requests wait, so the target is saturated"
+        return goodput, f"judged by {goodput.name}: requests wait, so the target is saturated"
     met = [o.attainment(objective.ttft_seconds, objective.tpot_seconds) for o in totals]
     found = measures.attainment(windows, before.windows, objective)
     share = _measure("SLO attainment", found, objective, objective.confidence, before.own) if found else None
