@@ -270,5 +270,10 @@ def figures(spec: TunerSpec, observation: Observation | None) -> Json | None:
         "error_ratio": o.error_ratio,
         "running": o.running,
         "waiting": o.waiting,
-        "shares": {n: h.shares() for n in ("ttft", "tpot") if (h := getattr(o, f"{n}_seconds")) is not None},
+        # lists, not tuples: a state that was saved and read is the same state
+        "shares": {
+            name: [[*pair] for pair in histogram.shares()]
+            for name, histogram in (("ttft", o.ttft_seconds), ("tpot", o.tpot_seconds))
+            if histogram is not None
+        },
     }

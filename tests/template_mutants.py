@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-CASES = yaml.safe_load((Path(__file__).parent / "data" / "manifests.yaml").read_text())
+CASES = yaml.safe_load((Path(__file__).parent / "engine_room" / "data" / "manifests.yaml").read_text())
 PIECES = ["", "--", "-", "=", "'", '"', "\\", "$", "$(", "$(X)", "${X}", "`", "\n", "\0", "é", "--max-num-seqs", "{",
           "}", "serve", "--api-key", '{"max_new_tokens": 1e999}', "9" * 5000, "[" * 3000, "-1", "--no-", "#", "--x.y",
           " & ", " && ", ";", "|", "<<EOF\n", "EOF\n", "$@", '"$@"', "eval ", "if x; then ", "$((", "${A:-", "\\\n",
