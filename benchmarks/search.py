@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from claims_picture import svg
-from search_report import beside_random, by_target, picture, summary, tables
+from search_report import beside_random, by_target, limited, picture, summary, tables
 from search_run import METHODS, Run, Step, search
 from search_targets import Target, held_out, tuned
 from search_trial import NOISES
@@ -83,6 +83,7 @@ def main() -> None:
             continue
         print(f"\n## {name}, noise as {options.noise}\n")
         print(tables(found[name], methods))
+        print(f"\n{limited(found[name])}")
         print(f"\n{by_target(found[name], methods)}")
         if "random" in methods:
             for cost in ("restarts", "minutes"):

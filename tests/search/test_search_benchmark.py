@@ -113,6 +113,14 @@ def test_never_reached_is_never_a_number() -> None:
     assert "never" in search_report.tables([run], ["random"])
 
 
+def test_patience_ends_a_search_after_so_many_trials_without_a_promotion() -> None:
+    restarts = (0, 3, 5, 7, 10, 12, 14, 16)  # promoted by the first and the fourth
+    steps = tuple(search_run.Step(float(r), 0.0, 0.0, 0.5) for r in restarts)
+    run = search_run.Run("random", "t", 0, False, steps, 7, 0, 2, 0, 0, 0.0, True)
+    assert search_report.cut(run, 24, 24) == run
+    assert [search_report.cut(run, t, p).trials for t, p in ((24, 2), (24, 3), (5, 9))] == [3, 7, 5]
+
+
 def test_beside_itself_random_search_is_neither_better_nor_worse() -> None:
     runs = [r for seed in range(4) for r in search_run.search("random", made_up(), seed, 0, QUIET)]
     assert all(b.mean == b.half == 0 for b in search_report.against(runs, runs, "restarts"))
