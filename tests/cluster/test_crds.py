@@ -381,7 +381,11 @@ TUNER_STATUS: Manifest = {
         "snippet": "- --max-num-seqs=48",
     },
     "restartsToday": 4,
-    "conditions": [condition(), condition(type="Stalled", status="False")],
+    "conditions": [
+        condition(),
+        condition(type="Stalled", status="False"),
+        condition(type="Progressing", message="measuring the canary"),
+    ],
 }
 
 VERDICT: Manifest = {
@@ -479,7 +483,7 @@ def test_columns_of_a_tuner_say_what_it_does(kubectl: Any) -> None:
         "TRIAL": "shown-3", "BEST GAIN": "+23.4%", "READY": "True",
     }  # fmt: skip
     wide = columns(kubectl, "vt", "shown", "-o", "wide")
-    assert (wide["RESTARTS TODAY"], wide["MESSAGE"]) == ("4", "all is well")
+    assert (wide["RESTARTS TODAY"], wide["MESSAGE"]) == ("4", "measuring the canary")
 
 
 def test_columns_of_a_trial_say_how_it_went(kubectl: Any) -> None:

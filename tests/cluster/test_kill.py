@@ -119,7 +119,7 @@ def test_killed_while_rolling_back(begin: Callable[[Json], Any]) -> None:
     assert s.failures() == {}
 
 
-@pytest.mark.parametrize("delay", [0.0, 0.3])
+@pytest.mark.parametrize("delay", [0.0, pytest.param(0.3, marks=pytest.mark.soak)])
 def test_killed_between_the_template_and_the_pause(
     begin: Callable[[Json], Any], kubeconfig: Path, monkeypatch: pytest.MonkeyPatch, delay: float
 ) -> None:

@@ -156,7 +156,9 @@ def test_without_a_kill_it_ends_as_it_should(monkeypatch: pytest.MonkeyPatch, wa
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("better", [True, False], ids=["promoted", "rolled back"])
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "way", [pytest.param(way, marks=[pytest.mark.soak] if surge is None else []) for way, surge in WAYS.items()]
+)
 def test_killed_before_or_after_any_write_it_ends_the_same(
     monkeypatch: pytest.MonkeyPatch, way: str, better: bool
 ) -> None:
