@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 from trimtab.simulate.config import EngineConfig, StepTimes
 from trimtab.simulate.lengths import Lengths
+from trimtab.simulate.outcome import Outcome
 from trimtab.simulate.profile import LoadModel, Profile
 from trimtab.simulate.situation import Situation
 from trimtab.simulate.summary import Limits
+
+
+def write_engine_log(path: Path, run: Outcome) -> None:
+    """A request log as an engine writes it: its own clock, seconds."""
+    rows = [
+        {"queued_ts": float(a) + 7, "scheduled_ts": float(s) + 7, "first_token_ts": float(f) + 7,
+         "last_token_ts": float(e) + 7, "input_toks": int(p), "output_toks": int(o)}
+        for a, s, f, e, p, o in zip(
+            run.load.arrival, run.scheduled, run.first, run.last, run.load.prompt, run.load.output, strict=True)
+    ]  # fmt: skip
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
 
 TIMES = StepTimes(fixed=0.02, per_prefill_token=1e-4, per_decode_seq=1e-4, per_kv_token=2e-8)
 #: blocks that never bind below

@@ -110,19 +110,16 @@ ASKED: Final = ("AwaitingApproval", "chat-4: approve it or reject it")
 CANARY: Final = "chat-5f4876bbb9-6hm6h"
 
 
+def chat(phase: str, says: tuple[str, str], restarts: int, **status: Any) -> Json:
+    """The tuner of most states: it has gained something, and preemption is left."""
+    return tuner("chat", phase, says=says, **PREEMPTION, bestGain="+11.2%", restartsToday=restarts, **status)
+
+
 def observing() -> list[Json]:
     """Healthy, between two trials."""
     says = ("CoolingDown", "pausing 600 s between trials")
     return [
-        tuner(
-            "chat",
-            "Observing",
-            says=says,
-            **PREEMPTION,
-            trials={"total": 1, "promoted": 1},
-            bestGain="+11.2%",
-            restartsToday=12,
-        ),
+        chat("Observing", says, 12, trials={"total": 1, "promoted": 1}),
         trial("chat", 1, "Promoted", 420, finishedAt=ago(420), **BETTER),
         *target("chat"),
     ]
@@ -132,16 +129,7 @@ def on_trial() -> list[Json]:
     """The canary is measured."""
     counts = {"total": 2, "promoted": 1, "rolledBack": 1}
     return [
-        tuner(
-            "chat",
-            "Tuning",
-            says=FLIGHT,
-            currentTrial="chat-3",
-            **PREEMPTION,
-            trials=counts,
-            bestGain="+11.2%",
-            restartsToday=14,
-        ),
+        chat("Tuning", FLIGHT, 14, currentTrial="chat-3", trials=counts),
         trial("chat", 3, "Measuring", 250, canaryPod=CANARY, message="measuring canary against control", **BETTER),
         *target("chat", canary=CANARY, paused=True, updated=1),
     ]
@@ -152,16 +140,7 @@ def rolling_back() -> list[Json]:
     text = "TTFT p99 of the canary is 4.1 s, of the control 0.9 s: more than 1.5 times (guardrails.maxLatencyRatio)"
     counts = {"total": 2, "promoted": 1, "rolledBack": 1}
     return [
-        tuner(
-            "chat",
-            "Tuning",
-            says=FLIGHT,
-            currentTrial="chat-3",
-            **PREEMPTION,
-            trials=counts,
-            bestGain="+11.2%",
-            restartsToday=15,
-        ),
+        chat("Tuning", FLIGHT, 15, currentTrial="chat-3", trials=counts),
         trial("chat", 3, "RollingBack", 20, canaryPod=CANARY, message=text, **WORSE),
         *target("chat", bad=1, updated=1),
     ]
@@ -179,15 +158,7 @@ def degraded() -> list[Json]:
     """Pods of the target are not ready, and no trial is the cause."""
     says = ("TargetNotSettled", "a rollout is under way or a pod is not available")
     return [
-        tuner(
-            "chat",
-            "Observing",
-            says=says,
-            **PREEMPTION,
-            trials={"total": 1, "promoted": 1},
-            bestGain="+11.2%",
-            restartsToday=12,
-        ),
+        chat("Observing", says, 12, trials={"total": 1, "promoted": 1}),
         trial("chat", 2, "RolledBack", 900, finishedAt=ago(900), **WORSE),
         *target("chat", bad=3),
     ]
@@ -240,19 +211,10 @@ def cannot_help() -> list[Json]:
 def asking() -> list[Json]:
     """Mode Approve: a person has to say yes or no."""
     made = trial("chat", 4, "AwaitingApproval", 5400, message="KV cache of 412 000 tokens fits about 96 requests")
+    counts = {"total": 3, "promoted": 1, "rolledBack": 2}
     made["spec"]["origin"] = "KV cache of 412 000 tokens fits about 96 requests; expected +14% (+3% to +27%)"
     return [
-        tuner(
-            "chat",
-            "AwaitingApproval",
-            mode="Approve",
-            says=ASKED,
-            currentTrial="chat-4",
-            **PREEMPTION,
-            trials={"total": 3, "promoted": 1, "rolledBack": 2},
-            bestGain="+11.2%",
-            restartsToday=2,
-        ),
+        chat("AwaitingApproval", ASKED, 2, mode="Approve", currentTrial="chat-4", trials=counts),
         made,
         *target("chat"),
     ]

@@ -24,7 +24,7 @@ from reading import blocks
 
 from cluster_fixtures import cluster_bin
 from control_plane import ApiError, ControlPlane, free_ports, object_path
-from simulated_worlds import profile
+from simulated_worlds import profile, write_engine_log
 from stand_in_prometheus import StandInPrometheus
 from trimtab.judge.verdict import Kind
 from trimtab.simulate.config import EngineConfig, StepTimes
@@ -170,13 +170,7 @@ def _requests(path: Path) -> None:
     tokens = [100 + 40 * (i % 7) for i in range(600)]
     times = StepTimes(0.012, 4e-5, 1e-10, 4e-5, 8e-8, per_prefill_step=0.005)
     run = simulate(Workload.of(arrivals, tokens, tokens), EngineConfig(2588, max_num_seqs=256), times)
-    rows = [
-        {"queued_ts": float(a) + 7, "scheduled_ts": float(s) + 7, "first_token_ts": float(f) + 7,
-         "last_token_ts": float(e) + 7, "input_toks": int(p), "output_toks": int(o)}
-        for a, s, f, e, p, o in zip(
-            run.load.arrival, run.scheduled, run.first, run.last, run.load.prompt, run.load.output, strict=True)
-    ]  # fmt: skip
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_engine_log(path, run)
 
 
 def programs(folder: Path) -> str:

@@ -19,6 +19,7 @@ import pytest
 from benchmarks import shown_metrics
 from typer.testing import CliRunner
 
+from simulated_worlds import write_engine_log
 from trimtab.cli.calibrate import calibrate, pod_of, read_end, read_last
 from trimtab.errors import InputError
 from trimtab.observe.exposition import parse
@@ -305,14 +306,7 @@ def prometheus_of(held: Samples) -> Iterator[str]:
 
 
 def engine_log(path: Path) -> None:
-    run = simulate(a_load(5, 120, cancelled=0.0), CONFIG, TRUE)
-    rows = [
-        {"queued_ts": float(a) + 7, "scheduled_ts": float(s) + 7, "first_token_ts": float(f) + 7,
-         "last_token_ts": float(e) + 7, "input_toks": int(p), "output_toks": int(o)}
-        for a, s, f, e, p, o in zip(
-            run.load.arrival, run.scheduled, run.first, run.last, run.load.prompt, run.load.output, strict=True)
-    ]  # fmt: skip
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_engine_log(path, simulate(a_load(5, 120, cancelled=0.0), CONFIG, TRUE))
 
 
 def client_log(path: Path) -> None:

@@ -102,6 +102,13 @@ def _without(container: Mapping[str, Any]) -> dict[str, Any]:
     return bare
 
 
+def value_operations(path: str, before: object, after: object) -> list[Operation]:
+    """One value put at the JSON pointer `path`; before: what must stand there, None is nothing."""
+    if before is None:
+        return [{"op": "add", "path": path, "value": after}]
+    return [{"op": "test", "path": path, "value": before}, {"op": "replace", "path": path, "value": after}]
+
+
 def list_operations(path: str, before: Sequence[str] | None, after: Sequence[str] | None) -> list[Operation]:
     """From one list of texts at the JSON pointer `path` to another; None is a list that is not there."""
     if before == after:

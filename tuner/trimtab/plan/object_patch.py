@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from trimtab.engine.ownership import group_of
-from trimtab.engine.patch import list_operations, variables
+from trimtab.engine.patch import list_operations, value_operations, variables
 from trimtab.engine.rewrite import rewrite
 from trimtab.errors import InputError
 from trimtab.plan.owner_patch import RUNTIME_FIELDS, Changes, Operation, flags, mapping, stated
@@ -61,10 +61,7 @@ def _vllm_runtime(spec: Json, changes: Changes, container: str | None) -> list[O
         if value is None or name in fixed:
             continue
         del rest[name]
-        found = mapping(spec, section).get(key)
-        path = f"/spec/{section}/{key}"
-        operations += [{"op": "test", "path": path, "value": found}] if found is not None else []
-        operations.append({"op": "add" if found is None else "replace", "path": path, "value": value})
+        operations += value_operations(f"/spec/{section}/{key}", mapping(spec, section).get(key), value)
     if rest:
         operations += list_operations("/spec/vllmConfig/extraArgs", extra or None, flags(extra, rest, None))
     return operations
@@ -74,11 +71,8 @@ def _ray_service(spec: Json, changes: Changes, container: str | None) -> list[Op
     text = spec.get("serveConfigV2")
     if not isinstance(text, str):
         raise InputError("spec.serveConfigV2", "is no text", "Give a RayService that serves an LLM.")
-    path = "/spec/serveConfigV2"
     after = edited(text, changes, container)
-    if after == text:
-        return []
-    return [{"op": "test", "path": path, "value": text}, {"op": "replace", "path": path, "value": after}]
+    return [] if after == text else value_operations("/spec/serveConfigV2", text, after)
 
 
 def _picked(containers: object, name: str | None, where: str) -> tuple[int, Json]:
@@ -98,11 +92,7 @@ def _container(path: str, body: Json, changes: Changes) -> list[Operation]:
     for where in ("command", "args"):
         operations += list_operations(f"{path}/{where}", body.get(where), written.get(where))
     for at, old, new in variables(named, written):
-        here = f"{path}/env/{at}/value"
-        operations += [
-            {"op": "test", "path": here, "value": old["value"]},
-            {"op": "replace", "path": here, "value": new["value"]},
-        ]
+        operations += value_operations(f"{path}/env/{at}/value", old["value"], new["value"])
     return operations
 
 

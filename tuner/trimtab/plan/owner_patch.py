@@ -22,7 +22,7 @@ from typing import Any, Final, Literal
 from trimtab.engine.command import generation_rest, parse_template, scan_command
 from trimtab.engine.locate import locate
 from trimtab.engine.ownership import group_of
-from trimtab.engine.patch import list_operations, variables
+from trimtab.engine.patch import list_operations, value_operations, variables
 from trimtab.engine.rewrite import rewrite
 from trimtab.engine.settings import SETTINGS, Value
 from trimtab.errors import EngineError, InputError
@@ -148,9 +148,7 @@ def _vllm_runtime(spec: Json, seen: Seen) -> tuple[list[Operation], str]:
         found = mapping(spec, section).get(key)
         if found is not None and found != before.get(name):
             raise _NoPlaceError(f"spec.{section}.{key} differs from the Deployment's flag: it is being changed now")
-        path = f"/spec/{section}/{key}"
-        operations += [{"op": "test", "path": path, "value": found}] if found is not None else []
-        operations.append({"op": "add" if found is None else "replace", "path": path, "value": value})
+        operations += value_operations(f"/spec/{section}/{key}", found, value)
     if rest:
         edited = flags(extra, rest, seen.version)
         operations += list_operations("/spec/vllmConfig/extraArgs", extra or None, edited)
@@ -223,11 +221,7 @@ def _environment(path: str, own: Json, seen: Seen) -> list[Operation]:
     for _, old, new in variables(seen.old, seen.new):
         at = next((i for i, e in enumerate(entries) if e.get("name") == old["name"]), None)
         if at is not None:
-            here = f"{path}/env/{at}"
-            operations += [
-                {"op": "test", "path": f"{here}/value", "value": old["value"]},
-                {"op": "replace", "path": f"{here}/value", "value": new["value"]},
-            ]
+            operations += value_operations(f"{path}/env/{at}/value", old["value"], new["value"])
             continue
         body = {"name": new["name"], "value": new["value"]}
         whole = {"op": "add", "path": f"{path}/env", "value": [body]}

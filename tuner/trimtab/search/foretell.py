@@ -79,10 +79,12 @@ class Oracle:
             return np.zeros(self.simulated.pairs)
         serves = np.ones(self.simulated.pairs)
         for i, ratio in enumerate(self.ratios):
+            if math.isinf(ratio):
+                continue
             a, b = (np.array([tail[i] for tail in p.tails]) for p in (ours, theirs))
-            known = np.isfinite(a) & np.isfinite(b) & (a > 0) & (b > 0) & math.isfinite(ratio)
+            known = np.isfinite(a) & np.isfinite(b) & (a > 0) & (b > 0)
             apart = np.log(np.where(known, a, 1.0) / np.where(known, b, 1.0))
-            serves *= np.where(known, ndtr((math.log(ratio) - apart) / _TAIL_ERROR) if math.isfinite(ratio) else 1, 1)
+            serves *= np.where(known, ndtr((math.log(ratio) - apart) / _TAIL_ERROR), 1.0)
         return 1.0 - serves
 
 
