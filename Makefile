@@ -39,7 +39,7 @@ fuzz: venv ## new damaged inputs of every kind for five minutes; any crash is pr
 test-soak: venv cluster-build image ## longer variants: faults, kills at every write, the middleware's whole way on real engines (an hour more)
 	@$(BIN)/pytest -q --durations=15 -m soak
 lint: venv ## ruff, mypy --strict, import-linter
-	@$(BIN)/ruff check -q . && $(BIN)/ruff format -q --check . && $(BIN)/mypy && $(BIN)/lint-imports --no-cache >/dev/null || { $(BIN)/lint-imports --no-cache; exit 1; }
+	@$(BIN)/ruff check --no-cache -q . && $(BIN)/ruff format -q --check . && $(BIN)/mypy && $(BIN)/lint-imports --no-cache >/dev/null || { $(BIN)/lint-imports --no-cache; exit 1; }
 
 ##@ Docs and release
 .PHONY: docs docs-serve dist sbom audit

@@ -23,12 +23,12 @@ sys.path[:0] = [str(ROOT / "tests" / name) for name in ("", "engine_room", "obse
 
 from lint_cases import HEALTHY  # noqa: E402
 from metric_texts import samples  # noqa: E402
-from template_mutants import mutant  # noqa: E402
 from text_mutants import mutated  # noqa: E402
 
 from control_plane import ApiError, ControlPlane, object_path  # noqa: E402
 from mutations import damaged, damaged_text  # noqa: E402
 from stand_in_prometheus import StandInPrometheus  # noqa: E402
+from template_mutants import mutant  # noqa: E402
 from trimtab.engine.command import parse_template  # noqa: E402
 from trimtab.engine.kv import LayoutOptions, lay_out  # noqa: E402
 from trimtab.engine.model_config import ModelConfig  # noqa: E402

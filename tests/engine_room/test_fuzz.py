@@ -6,8 +6,8 @@ import random
 import time
 
 import pytest
-from template_mutants import mutant
 
+from template_mutants import mutant
 from trimtab.engine.command import parse_template
 from trimtab.engine.patch import paste_ready
 from trimtab.engine.rewrite import rewrite
