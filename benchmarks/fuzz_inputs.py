@@ -52,7 +52,7 @@ from trimtab.plan.trial import guardrail_limits, objective  # noqa: E402
 from trimtab.simulate.config import EngineConfig, StepTimes  # noqa: E402
 from trimtab.simulate.lengths import Lengths  # noqa: E402
 from trimtab.simulate.profile import LoadModel, Profile, SharedPrefix, parse_profile  # noqa: E402
-from trimtab.tune.proposals import space_of  # noqa: E402
+from trimtab.tune.writing import space_of  # noqa: E402
 from trimtab_operator.wishes import policy_label, search_hash  # noqa: E402
 
 Try = Callable[[random.Random], str]

@@ -159,7 +159,7 @@ def model(target: Target, requests: int) -> Simulated:
     )
     every = list(dict.fromkeys([target.baseline, *SPACE.all(target.baseline), Configuration.of()]))
     found = cached(("predictions", target, requests, made.pairs), lambda: made.predict(every))
-    made._known.update({(c, made.pairs): p for c, p in zip(every, found, strict=True)})
+    made.known.update({(c, made.pairs): p for c, p in zip(every, found, strict=True)})
     return made
 
 

@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import kopf
 from aiohttp import web
@@ -25,7 +25,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from trimtab.errors import TargetRefused
 from trimtab.plan.budgets import Limits
-from trimtab.tune.proposals import Proposals
+from trimtab.tune.apart import Apart
 from trimtab_operator.admission import Admission
 from trimtab_operator.brakes import BrakeReader
 from trimtab_operator.care import Care
@@ -34,11 +34,11 @@ from trimtab_operator.lease import Lease
 from trimtab_operator.loop import Loop
 from trimtab_operator.middleware import Delivery
 from trimtab_operator.neighbours import Neighbours
-from trimtab_operator.profiles import Profiles
 from trimtab_operator.reconcile import Reconciler
 from trimtab_operator.recorder import Recorder
 from trimtab_operator.records import TUNER_LABEL
 from trimtab_operator.roll import Roll
+from trimtab_operator.searching import Searching
 from trimtab_operator.sources import Sources
 from trimtab_operator.telemetry import Telemetry
 from trimtab_operator.upkeep import FINALIZER
@@ -62,7 +62,16 @@ class Options:
     limits: Limits
 
 
-def build(options: Options) -> tuple[Loop, Telemetry, Roll]:
+class Parts(NamedTuple):
+    """What Kopf's handlers use. search: ended with the process."""
+
+    loop: Loop
+    telemetry: Telemetry
+    roll: Roll
+    search: Apart
+
+
+def build(options: Options) -> Parts:
     """All parts, wired by hand. Raises `InputError` where there is no cluster access."""
     cluster = Cluster.connect()
     check_crds(cluster)
@@ -71,16 +80,16 @@ def build(options: Options) -> tuple[Loop, Telemetry, Roll]:
     options.data_dir.mkdir(parents=True, exist_ok=True)
     scopes: list[str | None] = [*options.namespaces] or [None]
     brakes = BrakeReader(cluster, options.lease_namespace, time.time)
-    roll = Roll(time.monotonic)
+    roll, search = Roll(time.monotonic), Apart()
+    sources, recorder = Sources(cluster, time.time), Recorder(cluster, identity, time.time)
     reconciler = Reconciler(
         cluster=cluster,
-        sources=Sources(cluster, time.time),
-        proposals=Proposals(options.data_dir),
-        recorder=Recorder(cluster, identity, time.time),
+        sources=sources,
+        searching=Searching(cluster, sources, recorder, search, time.time, options.data_dir),
+        recorder=recorder,
         clock=time.time,
         sleep=time.sleep,
         care=Care(cluster, Delivery(cluster, time.time)),
-        profiles=Profiles(cluster),
         neighbours=Neighbours(cluster, brakes, time.time, roll.of),
         admission=Admission(cluster, options.limits, scopes, time.time),
     )
@@ -96,7 +105,8 @@ def build(options: Options) -> tuple[Loop, Telemetry, Roll]:
         roll.listed(found, began)
         return [(t["metadata"]["namespace"], t["metadata"]["name"]) for t in found]
 
-    return Loop(reconciler.reconcile, tuners, lease, telemetry, time.monotonic), telemetry, roll
+    loop = Loop(reconciler.reconcile, tuners, lease, telemetry, time.monotonic)
+    return Parts(loop, telemetry, roll, search)
 
 
 def check_crds(cluster: Cluster) -> None:
@@ -109,8 +119,9 @@ def check_crds(cluster: Cluster) -> None:
             raise TargetRefused(text, hint=hint)
 
 
-def registry(loop: Loop, telemetry: Telemetry, roll: Roll, options: Options) -> kopf.OperatorRegistry:
+def registry(parts: Parts, options: Options) -> kopf.OperatorRegistry:
     """Kopf's handlers, registered explicitly: no global state, so that tests can make many."""
+    loop, telemetry, roll, search = parts
     handlers = kopf.OperatorRegistry()
     tasks: list[asyncio.Task[None]] = []
     runners: list[web.AppRunner] = []
@@ -130,6 +141,7 @@ def registry(loop: Loop, telemetry: Telemetry, roll: Roll, options: Options) -> 
     @kopf.on.cleanup(registry=handlers)
     async def stop(**_: Any) -> None:
         await loop.drain(_STOP_SECONDS)
+        search.close()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -226,13 +238,13 @@ async def _listen(loop: Loop, telemetry: Telemetry, options: Options) -> list[we
 
 def run(options: Options) -> None:
     """Run until SIGTERM or SIGINT."""
-    loop, telemetry, roll = build(options)
+    parts = build(options)
     # what is loaded by now stays: without this, each full collection walks it, and all passes wait 50 to 100 ms for it
     gc.collect()
     gc.freeze()
     everywhere = not options.namespaces
     kopf.run(
-        registry=registry(loop, telemetry, roll, options),
+        registry=registry(parts, options),
         standalone=True,
         clusterwide=everywhere,
         namespaces=() if everywhere else tuple(options.namespaces),

@@ -16,7 +16,7 @@ from trimtab.plan.handover import Handover, Source, changes_between, handover
 from trimtab.plan.preconditions import FleetView
 from trimtab.plan.record import Phase, TrialKind, TrialRecord
 from trimtab.plan.spec import TunerSpec
-from trimtab.tune.proposals import Suggestion
+from trimtab.tune.suggestion import Suggestion
 from trimtab_operator.cluster import FIELD_MANAGER, OWNERS, Cluster
 from trimtab_operator.records import TUNER_LABEL, owned_by, record_of, unix
 from trimtab_operator.target import Target

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from trimtab.errors import SpecError, TargetConflict, TargetNotFound, TrimtabError
+from trimtab.errors import SearchFailed, SpecError, TargetConflict, TargetNotFound, TrimtabError
 from trimtab.judge.verdict import Kind
 from trimtab.plan.around import Around, below, bounded
 from trimtab.plan.block import Block
@@ -37,7 +37,8 @@ from trimtab.plan.spec import TunerSpec
 from trimtab.plan.switchback import desired
 from trimtab.plan.way import Way, way
 from trimtab.search.context import workload_of
-from trimtab.tune.proposals import Proposals, refused_candidates
+from trimtab.tune.suggestion import suggest
+from trimtab.tune.writing import refused_candidates
 from trimtab_operator import drain, rollout
 from trimtab_operator.admission import Admission
 from trimtab_operator.care import Care, Cared, labelled
@@ -51,9 +52,9 @@ from trimtab_operator.last_words import with_logs
 from trimtab_operator.middleware import LATE_TICK, package
 from trimtab_operator.neighbours import Neighbours
 from trimtab_operator.output import Output, advice
-from trimtab_operator.profiles import Profiles, profile_for
-from trimtab_operator.recorder import Recorder
+from trimtab_operator.recorder import Recorder, announce_status
 from trimtab_operator.records import TUNER_LABEL, Trial, new_trial, record_of
+from trimtab_operator.searching import Searching
 from trimtab_operator.sources import Sources
 from trimtab_operator.target import Target, read_target
 from trimtab_operator.tuner_status import Middleware, Situation, tuner_status
@@ -67,6 +68,8 @@ Json = dict[str, Any]
 TRIAL_TICK: Final = 1.5
 IDLE_TICK: Final = 10.0
 BLOCKED_TICK: Final = 20.0
+#: while the search thinks
+THINKING_TICK: Final = 3.0
 #: window of the look between trials: the rules for a hang or a deadlock want a minute of samples
 _LOOK_SECONDS: Final = 75.0
 #: output lengths want hundreds of requests, and change slowly
@@ -84,12 +87,11 @@ class Reconciler:
 
     cluster: Cluster
     sources: Sources
-    proposals: Proposals
+    searching: Searching
     recorder: Recorder
     clock: Callable[[], float]
     sleep: Callable[[float], None]
     care: Care
-    profiles: Profiles
     neighbours: Neighbours
     admission: Admission
     versions: Versions = field(default_factory=Versions)
@@ -118,6 +120,7 @@ class Reconciler:
         if tuner is None:
             self.sources.forget((namespace, name))
             self.fleet.forget(namespace, name)
+            self.searching.forget(namespace, name)
             return None
         trials = [Trial(t) for t in self.cluster.list("TuningTrial", namespace, {TUNER_LABEL: name})]
         trials.sort(key=lambda t: t["spec"]["number"])
@@ -291,10 +294,11 @@ class Reconciler:
             meta = tuner["metadata"]
             allowed = bounded(spec, around.least_num_seqs)
             args = (allowed, target.template, fleet, ours, spec.target_ref.name, meta["namespace"])
-            suggestion = self.proposals.suggest(*args)
+            suggestion = suggest(*args)
         advised = advice(target, fleet, trials, suggestion, self.cluster)
         situation = Situation(block, fleet, advised.suggestion, middleware=Middleware(cared.decision, cared.status()),
                               notes=around.notes, handover=advised.handover)  # fmt: skip
+        thinking = False
         if not spec.suspend and spec.mode != "Recommend":
             try:
                 created = self._begin(tuner, spec, target, fleet, trials, cared, drained, ground)
@@ -302,15 +306,16 @@ class Reconciler:
                 self.admission.done(tuner)
             if isinstance(created, Block):
                 situation = replace(situation, block=created)
+            elif isinstance(created, Ended):
+                ground = replace(ground, search_exhausted=True, search_ended=created.why)
+                situation = replace(situation, block=first_block(ground))
             elif created is not None:
                 self._write_tuner(tuner, spec, [*trials, created], record_of(created), situation)
                 return 0.0
-            elif block is None:
-                ground = replace(ground, search_exhausted=True, search_ended=self.proposals.stopped)
-                situation = replace(situation, block=first_block(ground))
+            thinking = created is None and block is None
         self._write_tuner(tuner, spec, trials, None, situation)
         self.upkeep.prune(spec, trials, now)
-        return LATE_TICK if cared.hurry else self._pause(spec, block)
+        return LATE_TICK if cared.hurry else THINKING_TICK if thinking else self._pause(spec, block)
 
     @staticmethod
     def _pause(spec: TunerSpec, block: Block | None) -> float:
@@ -361,9 +366,9 @@ class Reconciler:
     def _begin(
         self, tuner: Json, spec: TunerSpec, target: Target, fleet: FleetView, trials: Sequence[Json], cared: Cared,
         drained: drain.Drained, ground: Ground,
-    ) -> Json | Block | None:  # fmt: skip
-        """Create the next trial that may begin, what it tried in it; the target is not touched yet. None: there is
-        none. A block: others go first."""
+    ) -> Json | Block | Ended | None:  # fmt: skip
+        """Create the next trial that may begin, what it tried in it; the target is not touched yet. None: none may
+        begin, or the search still thinks. Ended: it found nothing more. A block: others go first."""
         if (drained.due or cared.decision.due) and first_block(ground) is not None:
             return None
         if drained.due or cared.decision.due:
@@ -386,18 +391,27 @@ class Reconciler:
             return None
         if full := self._place(tuner, target, trials, ground):
             return full
+        return self._begin_search(tuner, spec, target, trials, ground)
+
+    def _begin_search(
+        self, tuner: Json, spec: TunerSpec, target: Target, trials: Sequence[Json], ground: Ground
+    ) -> Json | Block | Ended | None:
+        """The trial of what the search proposes, None while it thinks."""
+        fleet, question = ground.fleet, search_hash(spec)
         least = ground.around.least_num_seqs if ground.around is not None else None
-        key = f"{tuner['metadata']['namespace']}/{tuner['metadata']['name']}"
+        earlier = [r for r in labelled(trials, question) if r not in ground.history]  # under other loads
+        try:
+            answer = self.searching.next(tuner, bounded(spec, least), target, ground, earlier)
+        except SearchFailed as error:
+            return Block("SearchFailed", error.told)
+        if answer is None:
+            return None
         for problem in (*below(spec, least), *refused_candidates(spec, target.template, fleet)):
             self.recorder.event(tuner, "CandidateRefused", problem, warning=True)
-        profile = profile_for(self.profiles, self.sources, self.recorder, tuner, target, ground)
-        earlier = [r for r in labelled(trials, search_hash(spec)) if r not in ground.history]  # under other loads
-        allowed = bounded(spec, least)
-        proposal = self.proposals.next(key, allowed, target.template, fleet, ground.history, profile, earlier)
-        question = search_hash(spec)
-        if proposal is None:
-            self.exhausted[tuner["metadata"]["uid"], question] = Ended.under(fleet.observation, self.proposals.stopped)
-            return None
+        if (proposal := answer.proposed) is None:
+            ended = Ended.under(fleet.observation, answer.stopped)
+            self.exhausted[tuner["metadata"]["uid"], question] = ended
+            return ended
         draft = Draft(proposal.template, proposal.configuration, proposal.origin, question)
         return self._create(tuner, spec, target, fleet, trials, draft)
 
@@ -464,23 +478,7 @@ class Reconciler:
             write_status(self.cluster, "VLLMTuner", tuner, status)
         except TargetNotFound:  # deleted meanwhile
             return
-        self._announce_tuner(tuner, before, status)
-
-    def _announce_tuner(self, tuner: Json, before: Json, status: Json) -> None:
-        """An event when what holds it back changes, and when a recommendation appears."""
-
-        def of(state: Json, kind: str) -> Json:
-            return next((c for c in state.get("conditions") or () if c["type"] == kind), {})
-
-        for kind, good in (("Ready", "True"), ("Stalled", "False")):
-            old, new = of(before, kind), of(status, kind)
-            turned = new and (old.get("status"), old.get("reason")) != (new["status"], new["reason"])
-            if turned and (new["status"] != good or (kind == "Ready" and old.get("status") != good)):
-                self.recorder.event(tuner, new["reason"], new["message"], warning=new["status"] != good)
-        was, now = (s.get("recommendation") or {} for s in (before, status))
-        if now and now.get("patch") != was.get("patch"):
-            how = f" Apply with: {now['patch']}" if now["patch"] else ""
-            self.recorder.event(tuner, "Recommendation", now["message"] + how)
+        announce_status(self.recorder, tuner, before, status)
 
     def _bad_spec(self, tuner: Json, trials: Sequence[Json], active: Json | None, error: SpecError) -> float:
         """A spec that cannot be read never strands a trial: roll back with the defaults, then say what is wrong."""

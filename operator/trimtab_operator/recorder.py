@@ -56,3 +56,20 @@ class Recorder:
             self._cluster.create("Event", meta["namespace"], body)
         except TrimtabError as error:
             _log.warning("event %s for %s/%s was not posted: %s", reason, meta["namespace"], meta["name"], error)
+
+
+def announce_status(recorder: Recorder, tuner: Json, before: Json, status: Json) -> None:
+    """An event when what holds it back changes, and when a recommendation appears."""
+
+    def of(state: Json, kind: str) -> Json:
+        return next((c for c in state.get("conditions") or () if c["type"] == kind), {})
+
+    for kind, good in (("Ready", "True"), ("Stalled", "False")):
+        old, new = of(before, kind), of(status, kind)
+        turned = new and (old.get("status"), old.get("reason")) != (new["status"], new["reason"])
+        if turned and (new["status"] != good or (kind == "Ready" and old.get("status") != good)):
+            recorder.event(tuner, new["reason"], new["message"], warning=new["status"] != good)
+    was, now = (s.get("recommendation") or {} for s in (before, status))
+    if now and now.get("patch") != was.get("patch"):
+        how = f" Apply with: {now['patch']}" if now["patch"] else ""
+        recorder.event(tuner, "Recommendation", now["message"] + how)

@@ -19,7 +19,7 @@ from trimtab.plan.record import TrialRecord
 from trimtab.plan.spec import TunerSpec
 from trimtab.plan.summary import TunerPhase, tally, tuner_phase
 from trimtab.text import plain
-from trimtab.tune.proposals import Suggestion
+from trimtab.tune.suggestion import Suggestion
 from trimtab_operator.output import forms
 from trimtab_operator.records import MOST_TEXT, conditions
 

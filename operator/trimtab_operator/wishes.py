@@ -51,8 +51,8 @@ def wish(tuner: Json, trial: Json, spec: TunerSpec, brake: str = "") -> Wish:
 
 def search_hash(spec: TunerSpec) -> str:
     """Names the question the search answers; a changed question starts new counts of trials and patience."""
-    search = spec.search.model_dump(mode="json")
-    for name in ("profile_config_map_ref", "calibration", "sampler", "horizon_hours", "drift_percent"):
+    search = spec.search.model_dump(mode="json", exclude={"calibration"})  # the question is the same either way
+    for name in ("profile_config_map_ref", "sampler", "horizon_hours", "drift_percent"):
         if search[name] == Search.model_fields[name].default:
             del search[name]  # tuners of before these fields keep their question
     asked = [

@@ -27,7 +27,7 @@ from trimtab.manifests.documents import read_documents
 from trimtab.plan.object_patch import object_patch
 from trimtab.plan.preconditions import FleetView
 from trimtab.plan.spec import TunerSpec
-from trimtab.tune.proposals import Suggestion
+from trimtab.tune.suggestion import Suggestion
 from trimtab_operator.cluster import Cluster
 from trimtab_operator.output import advice
 from trimtab_operator.target import Target

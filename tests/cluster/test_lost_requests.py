@@ -46,9 +46,9 @@ WAYS: Final[dict[str, tuple[int, str, Json, int]]] = {
 }
 
 
-def lived(s: Scenario, number: int) -> Json:
+def lived(s: Scenario, number: int, seconds: float = 500) -> Json:
     """The trials to the end of that number; what the load's clients saw."""
-    s.wait_phase("Promoted", "RolledBack", "Cancelled", number=number, seconds=500)
+    s.wait_phase("Promoted", "RolledBack", "Cancelled", number=number, seconds=seconds)
     trials = [t["status"] for t in s.trials()[:number]]
     records = s.records()
     ends = Counter(r["ending"] for r in records)

@@ -97,14 +97,22 @@ def given(path: Path, calls: Mapping[str, int]) -> set[str]:
 def block_kinds() -> dict[str, bool]:
     """Reason -> hard, in the order of the functions; reasons that are texts in the source."""
     found: dict[str, bool] = {}
-    for name in ("preconditions", "around", "way", "budgets"):
-        for node in ast.walk(ast.parse((PLAN / f"{name}.py").read_text())):
+    files = [PLAN / f"{name}.py" for name in ("preconditions", "around", "way", "budgets")]
+    for file in (*files, ROOT / "operator/trimtab_operator/reconcile.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Call) and _called(node) == "Block":
                 hard = any(
                     k.arg == "hard" and isinstance(k.value, ast.Constant) and k.value.value for k in node.keywords
                 )
                 found.update(dict.fromkeys(_text(node.args[0]), hard))
     return found
+
+
+def said_by_the_search() -> set[str]:
+    """Reasons of the events that the search's process asks for."""
+    tree = ast.parse((ROOT / "tuner/trimtab/tune/apart.py").read_text())
+    calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and _called(n) == "Said"]
+    return {reason for call in calls for reason in _text(call.args[0])}
 
 
 # --- the state machine ------------------------------------------------------------------------------------------------

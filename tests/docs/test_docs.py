@@ -27,6 +27,7 @@ from reading import (
     names,
     prose,
     rows,
+    said_by_the_search,
     section,
 )
 
@@ -135,14 +136,16 @@ def test_block_reasons_are_the_codes(text: str, heading: str) -> None:
 
 
 def test_preconditions_stand_in_the_order_in_which_they_are_asked() -> None:
-    """Each check's reasons are together, the checks in the order of CHECKS, then what all tuners share."""
+    """Each check's reasons are together, the checks in the order of CHECKS, then what all tuners share,
+    then what is found when one is due."""
     import inspect
 
     from trimtab.plan import budgets, way
+    from trimtab_operator import reconcile
 
     order = names(section(SAFETY, "What must hold before a trial"))
     places = []
-    for check in (*CHECKS, budgets):
+    for check in (*CHECKS, budgets, reconcile):
         source = inspect.getsource(way if check.__name__ == "_replicas" else check)
         reasons = ALARMS if check.__name__ == "_broken" else {r for r in block_kinds() if f'"{r}"' in source}
         reasons &= set(order)
@@ -197,7 +200,7 @@ def test_conditions_are_the_codes() -> None:
 def test_events_are_the_codes() -> None:
     said = set(names(section(REFERENCE, "Events")))
     source = "".join(p.read_text() for p in sorted((ROOT / "operator/trimtab_operator").glob("*.py")))
-    fixed = set(re.findall(r'recorder\.event\(\w+, "(\w+)"', source))
+    fixed = set(re.findall(r'recorder\.event\(\w+, "(\w+)"', source)) | said_by_the_search()
     assert said == fixed | {f"Trial{p.value}" for p in Phase if p is not Phase.AWAITING_APPROVAL}
 
 

@@ -6,7 +6,6 @@ Metrics come through the real Prometheus, the operator runs in its pod as the ch
 from __future__ import annotations
 
 import json
-import time
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from real_vllm import pod_template
+from real_vllm import pod_template, stream_tokens_per_second
 from scenario import Scenario
 
 import manifests
@@ -38,20 +37,6 @@ LOAD = (
 #: offered load of one pod, in streams' worth of tokens: two in five users queue before 1 slot, none before 16. More
 #: would leave the pod that starts no CPU: two busy engines spin on both cores of a small machine
 OFFERED_STREAMS = 0.4
-
-
-def stream_tokens_per_second(address: str) -> float:
-    """What one stream gets from an idle engine: the machine's speed now, so that the load fits it."""
-    body = {"model": "tiny", "prompt": "a" * 50, "max_tokens": 200, "min_tokens": 200, "ignore_eos": True}
-    best = 0.0
-    for _ in range(3):
-        request = urllib.request.Request(f"http://{address}/v1/completions", json.dumps(body).encode())
-        request.add_header("Content-Type", "application/json")
-        started = time.monotonic()
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            assert json.load(answer)["usage"]["completion_tokens"] == 200
-        best = max(best, 200 / (time.monotonic() - started))
-    return best
 
 
 @pytest.fixture(scope="module")

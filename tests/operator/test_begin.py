@@ -17,11 +17,11 @@ from trimtab.plan.preconditions import FleetView, Ground
 from trimtab.plan.record import TrialKind
 from trimtab.plan.spec import TunerSpec
 from trimtab.plan.token_policy import digest_of, policy_text
-from trimtab.tune.proposals import Proposed
+from trimtab.tune.apart import Answer
+from trimtab.tune.writing import Proposed
 from trimtab_operator.care import Cared
 from trimtab_operator.drain import Drained
 from trimtab_operator.middleware import PodRow, Report
-from trimtab_operator.profiles import Profiles
 from trimtab_operator.reconcile import Reconciler
 from trimtab_operator.target import Target
 from trimtab_operator.upkeep import FINALIZER
@@ -78,16 +78,14 @@ def spec(**more: Any) -> TunerSpec:
     )
 
 
-def begin(cared: Cared, cap: int | None, proposal: Proposed | None, **more: Any) -> tuple[dict[str, Any] | None, Care]:
+def begin(cared: Cared, cap: int | None, answer: Answer | None, **more: Any) -> tuple[dict[str, Any] | None, Care]:
     api, care, taken = Api(), Care(cap), more.pop("taken", None)
-    proposals = SimpleNamespace(next=lambda *_: proposal, stopped="")
-    profiles = Profiles(api)  # type: ignore[arg-type]
+    search = SimpleNamespace(next=lambda *_: answer)
     parts: dict[str, Any] = {
         "cluster": api,
         "sources": None,
-        "proposals": proposals,
+        "searching": search,
         "care": care,
-        "profiles": profiles,
         "neighbours": None,
         "admission": SimpleNamespace(ask=lambda *_: taken, done=lambda *_: None),
     }
@@ -107,7 +105,7 @@ DUE = Cared(Decision(True, "False", "NotInstalled"), candidate=TUNED, label="ins
 TEXT = policy_text({}, 1)
 ROWS = [PodRow({}, "pod-1", True, SimpleNamespace(digest=digest_of(TEXT), version="v", bad=False))]  # type: ignore[arg-type]
 THERE = Cared(Decision(False, "True", "Installed"), Report(ROWS, TEXT), policy_label="policy-1")
-PROPOSAL = Proposed(Configuration.of(max_num_seqs=9), TUNED, "search")
+PROPOSAL = Answer(Proposed(Configuration.of(max_num_seqs=9), TUNED, "search"))
 
 
 def test_the_middleware_comes_first_and_its_config_maps_before_it() -> None:
@@ -146,8 +144,9 @@ def test_settings_come_when_no_cap_can_be_tried(cap: int | None) -> None:
     assert trial["spec"]["configuration"] == {"maxNumSeqs": 9}
 
 
-def test_nothing_to_try_is_remembered_and_nothing_begins() -> None:
+def test_nothing_begins_while_the_search_thinks_or_when_it_has_ended() -> None:
     assert begin(THERE, None, None)[0] is None
+    assert begin(THERE, None, Answer(None, "nothing to gain"))[0] is None
 
 
 def test_without_a_place_nothing_begins_and_the_reason_is_handed_back() -> None:

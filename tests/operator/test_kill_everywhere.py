@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,8 @@ from kill_points import SIDES, Doomed
 from trimtab.engine.rewrite import rewrite
 from trimtab.engine.settings import Configuration
 from trimtab.plan.record import Evidence
-from trimtab.tune.proposals import Proposed
+from trimtab.tune.apart import Answer
+from trimtab.tune.writing import Proposed
 from trimtab_operator import reconcile
 from trimtab_operator.reconcile import Reconciler
 from trimtab_operator.recorder import Recorder
@@ -86,8 +88,8 @@ class TuneWorld(World):
             self.api = made
         reconciler.recorder = Recorder(api, "test", lambda: self.api.now)  # type: ignore[arg-type]
         if self.surge is not None:
-            proposals: Any = self
-            reconciler.proposals = proposals
+            search: Any = SimpleNamespace(next=self.next, forget=lambda *_: None)
+            reconciler.searching = search
         return reconciler
 
     def _die(self) -> None:
@@ -95,17 +97,12 @@ class TuneWorld(World):
         self.doomed.number = 0
         raise Killed
 
-    def next(self, _key: str, _spec: Any, template: Json, *_: Any) -> Proposed | None:
+    def next(self, _tuner: Any, _spec: Any, target: Any, *_: Any) -> Answer:
         """The search: one candidate, once."""
         if self.trials():
-            return None
-        return Proposed(Configuration.of(max_num_seqs=48), rewrite(template, {"max_num_seqs": 48}), "a candidate")
-
-    def suggest(self, *_: Any) -> None:
-        """No advice."""
-
-    #: why there is no next one
-    stopped = ""
+            return Answer(None, "there was one")
+        written = rewrite(target.template, {"max_num_seqs": 48})
+        return Answer(Proposed(Configuration.of(max_num_seqs=48), written, "a candidate"))
 
     def _gained(self, source: Any, spec: Any, record: Any, *more: Any) -> Evidence:
         if record.kind.value != "Tune":

@@ -11,7 +11,8 @@ from test_whole_way import TEMPLATE, World
 
 from trimtab.engine.rewrite import rewrite
 from trimtab.engine.settings import Configuration
-from trimtab.tune.proposals import Proposed
+from trimtab.tune.apart import Answer
+from trimtab.tune.writing import Proposed
 
 Json = dict[str, Any]
 
@@ -21,8 +22,8 @@ def tuning(monkeypatch: pytest.MonkeyPatch) -> World:
     world = World(monkeypatch, 0.0, middleware="Off")
     written = rewrite(TEMPLATE, {"max_num_seqs": 48}, None, version="0.11.0")
     proposed = Proposed(Configuration.of(max_num_seqs=48), written, "test")
-    proposals: Any = SimpleNamespace(next=lambda *_: proposed, suggest=lambda *_: None, stopped=None)
-    world.reconciler.proposals = proposals
+    search: Any = SimpleNamespace(next=lambda *_: Answer(proposed))
+    world.reconciler.searching = search
     world.run(lambda: world.phase(1) == "Measuring")
     assert spec_of(world)["template"] == written
     return world

@@ -15,7 +15,7 @@ from trimtab.engine.settings import Configuration
 from trimtab.errors import TargetRefused
 from trimtab.plan.preconditions import FleetView
 from trimtab.plan.record import Phase
-from trimtab.tune.proposals import Suggestion
+from trimtab.tune.suggestion import Suggestion
 from trimtab_operator.output import Output, advice
 from trimtab_operator.records import rfc3339, status_of
 from trimtab_operator.target import Target

@@ -19,6 +19,7 @@ from trimtab.observe.observation import Histogram
 from trimtab.plan.budgets import Limits
 from trimtab.plan.record import Evidence
 from trimtab.plan.token_policy import digest_of
+from trimtab.tune.apart import Answer
 from trimtab.tune.evidence import Look
 from trimtab_operator import reconcile
 from trimtab_operator.admission import Admission
@@ -26,7 +27,6 @@ from trimtab_operator.brakes import BrakeReader
 from trimtab_operator.care import Care
 from trimtab_operator.middleware import GENERATION_ANNOTATION, Delivery, names
 from trimtab_operator.neighbours import Neighbours
-from trimtab_operator.profiles import Profiles
 from trimtab_operator.reconcile import Reconciler
 from trimtab_operator.records import rfc3339
 
@@ -196,15 +196,14 @@ class World:
         """A new process of the operator."""
 
         class Quiet:
-            stopped = ""
-
             def event(self, *_: Any, **__: Any) -> None: ...
 
             def of(self, *_: Any) -> None: ...
 
-            def next(self, *_: Any) -> None: ...
+            def next(self, *_: Any) -> Answer:
+                return Answer(None, "nothing here is searched")
 
-            def suggest(self, *_: Any) -> None: ...
+            def forget(self, *_: Any) -> None: ...
 
         quiet: Any = Quiet()
         api: Any = self.api
@@ -217,7 +216,6 @@ class World:
             lambda: self.api.now,
             lambda _: self.api.settle(),
             Care(api, delivery, lambda: "tok"),
-            Profiles(api),
             Neighbours(api, BrakeReader(api, "ops", lambda: self.api.now), lambda: self.api.now),
             Admission(api, self.limits, [None], lambda: self.api.now),
         )

@@ -14,7 +14,8 @@ from trimtab.plan.record import Phase, TrialRecord
 from trimtab.search.context import workload_of
 from trimtab.tune.argv import configuration_of, template_of
 from trimtab.tune.options import TuneOptions, build_spec
-from trimtab.tune.proposals import Proposals, fingerprint, outcome_of, outcomes, refused_candidates, stakes_of
+from trimtab.tune.proposals import Proposals, fingerprint, outcome_of, outcomes, stakes_of
+from trimtab.tune.writing import refused_candidates
 
 TEMPLATE = template_of(["vllm", "serve", "m", "--max-num-seqs", "128"])
 BASE = configuration_of(TEMPLATE)

@@ -14,6 +14,7 @@ TrimtabError
 |   |-- TargetNotFound
 |   |-- TargetConflict      someone else wrote to it between our read and our write: look again, decide again
 |   `-- TargetRefused       the API server said no (validation, RBAC, admission)
+|-- SearchFailed            the search's own process died or hung: nothing is tried meanwhile
 |-- ClusterUnavailable      the API server cannot be reached or timed out: retry
 `-- StorageError            the study's storage: the study is memory and can be lost, so this never stops a rollback
 """
@@ -130,6 +131,13 @@ class TargetRefused(TargetError):
 class ClusterUnavailable(TrimtabError):
     hint = "The Kubernetes API server did not answer; Trimtab retries and the target stays as it is."
     retry_seconds = 5.0
+
+
+class SearchFailed(TrimtabError):
+    """No proposal: the process that searches died or took too long."""
+
+    hint = "Give the operator more memory or CPU (values: resources); nothing is tried until the search answers."
+    retry_seconds = 60.0
 
 
 class StorageError(TrimtabError):

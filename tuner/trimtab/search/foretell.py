@@ -16,7 +16,7 @@ from scipy.special import ndtr
 from trimtab.engine.settings import Configuration
 from trimtab.search.candidate import Outcome
 from trimtab.search.posterior import F64, Foretold, Place
-from trimtab.search.predict import Prediction, Simulated
+from trimtab.search.predict import Prediction, Predictions, Simulated
 from trimtab.search.space import Space
 from trimtab.simulate.profile import Profile
 from trimtab.simulate.summary import Limits
@@ -94,8 +94,10 @@ def oracle_of(
     slo_seconds: tuple[float | None, float | None],
     latency_weights: tuple[float, float] = LATENCY_WEIGHTS,
     ratios: tuple[float, float] = (math.inf, math.inf),
+    known: Predictions | None = None,
 ) -> Oracle:
-    """For an SLO (TTFT and TPOT, None: no limit), on all cores."""
+    """For an SLO (TTFT and TPOT, None: no limit), on all cores. known: what an equal one has simulated; added to."""
     limits = Limits(*(math.inf if limit is None else limit for limit in slo_seconds))
     workers = os.cpu_count() or 1
-    return Oracle(Simulated(profile, limits, latency_weights=latency_weights, workers=workers), space, ratios)
+    simulated = Simulated(profile, limits, latency_weights=latency_weights, workers=workers, known=known)
+    return Oracle(simulated, space, ratios)

@@ -47,6 +47,10 @@ class Prediction:
         return tuple(g + d for g, d in zip(self.goodputs, self.latencies, strict=True))
 
 
+#: by configuration and number of pairs
+Predictions = dict[tuple[Configuration, int], Prediction]
+
+
 class Simulated:
     """Predictions for one profile. Deterministic; the answers do not depend on `workers` (threads)."""
 
@@ -60,11 +64,13 @@ class Simulated:
         least_seconds: float = LEAST_SECONDS,
         seed: int = 0,
         workers: int = 1,
+        known: Predictions | None = None,
     ) -> None:
+        """known: what an equal one has found; added to."""
         seconds = min(_MOST_SECONDS, max(least_seconds, requests / profile.workload.requests_per_second))
         self._situation = Situation.of_profile(profile, limits, seconds=seconds, seed=seed, pairs=PAIRS)
         self._capped: dict[int, Situation] = {}
-        self._known: dict[tuple[Configuration, int], Prediction] = {}
+        self.known: Predictions = {} if known is None else known
         self._weights, self._workers = latency_weights, workers
 
     @property
@@ -78,10 +84,10 @@ class Simulated:
     def predict(self, configurations: Sequence[Configuration], pairs: int | None = None) -> list[Prediction]:
         """By all pairs, or by the first ones only; all cores at work."""
         wanted = pairs or self.pairs
-        missing = [c for c in dict.fromkeys(configurations) if (c, wanted) not in self._known]
+        missing = [c for c in dict.fromkeys(configurations) if (c, wanted) not in self.known]
         for c, found in zip(missing, in_order(lambda c: self._one(c, wanted), missing, self._workers), strict=True):
-            self._known[c, wanted] = found
-        return [self._known[c, wanted] for c in configurations]
+            self.known[c, wanted] = found
+        return [self.known[c, wanted] for c in configurations]
 
     def place(self, configuration: Configuration, space: Space) -> Place:
         """Log2 of the integer settings, unset ones where the profile has them; caching as octaves apart."""
@@ -114,10 +120,10 @@ class Simulated:
         ours = [situation.measure(engine, i) for i in range(pairs)]
         theirs = [base.measure(base.config, i) for i in range(pairs)]
         return Prediction(
-            tuple(log_goodput(a, b) for a, b in zip(ours, theirs, strict=True)),
-            tuple(latency_gain(a, b, self._weights) for a, b in zip(ours, theirs, strict=True)),
-            tuple(headroom(m) for m in ours),
-            tuple((m.ttft_p99, m.tpot_p99) for m in ours),
+            tuple(float(log_goodput(a, b)) for a, b in zip(ours, theirs, strict=True)),
+            tuple(float(latency_gain(a, b, self._weights)) for a, b in zip(ours, theirs, strict=True)),
+            tuple(float(headroom(m)) for m in ours),
+            tuple((float(m.ttft_p99), float(m.tpot_p99)) for m in ours),
         )
 
     def _under(self, cap: int | None) -> Situation:

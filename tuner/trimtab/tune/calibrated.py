@@ -8,12 +8,13 @@ guess would rule out the wrong candidates.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from trimtab.engine.settings import Configuration
 from trimtab.errors import InputError, MetricsError
 from trimtab.observe.observation import Observation
-from trimtab.observe.samples import MetricsSource, PodRef
+from trimtab.observe.samples import MetricsSource, PodRef, Samples
 
 if TYPE_CHECKING:
     from trimtab.simulate.profile import Profile
@@ -31,6 +32,9 @@ _LEAVES: Final = 0.05
 #: minutes of looking on
 _WANTED_REQUESTS: Final = 180.0
 _MOST_WAIT_SECONDS: Final = 240.0
+#: pods that are asked, and how far back: one that has served for an hour says what there is to know
+_MOST_PODS: Final = 3
+_LONGEST_SECONDS: Final = 3600.0
 
 
 def closed_loop(observation: Observation | None) -> bool:
@@ -52,17 +56,46 @@ def waits(observation: Observation | None, warm_seconds: float) -> bool:
     return warm_seconds < wanted <= _MOST_WAIT_SECONDS
 
 
-def baseline_profile(
+@dataclass(frozen=True)
+class AtRest:
+    """What a calibration is made from: metrics of a target at which nothing is tried."""
+
+    #: by name of the pod, as far as the source answered
+    samples: Sequence[tuple[str, Samples]]
+    configuration: Configuration
+    #: of all pods
+    observation: Observation | None
+    #: the span of the samples, unix seconds
+    since: float
+    now: float
+    #: why there are none
+    trouble: str = "no pod serves"
+
+
+def fetched(
     source: MetricsSource,
     pods: Sequence[PodRef],
     configuration: Configuration,
     observation: Observation | None,
     since: float,
     now: float,
-) -> tuple[Profile | None, str]:
-    """Of the first pod whose metrics suffice, and one line for people: what came of it. observation: of all pods."""
-    if closed_loop(observation):
+) -> AtRest:
+    """Of the first pods, and of the last hour at most. Blocking. since: for which they have been warm and unchanged."""
+    begin = max(since, now - _LONGEST_SECONDS)
+    found, trouble = [], AtRest.trouble
+    for pod in pods[:_MOST_PODS]:
+        try:
+            found.append((pod.name, source.fetch([pod], begin, now, 1.0)))
+        except MetricsError as error:
+            trouble = str(error)
+    return AtRest(found, configuration, observation, begin, now, trouble)
+
+
+def baseline_profile(rest: AtRest) -> tuple[Profile | None, str]:
+    """Of the first pod whose metrics suffice, and one line for people: what came of it."""
+    if closed_loop(rest.observation):
         return None, "not simulated: requests wait but no more come than are served, so clients wait for answers"
+    configuration = rest.configuration
     missing = [name for name in _NEEDED if configuration.integer(name) is None]
     if missing:
         return None, f"not simulated: {missing[0]} is not on the command line"
@@ -70,13 +103,12 @@ def baseline_profile(
     # the simulator and numba behind it are loaded only here
     from trimtab.simulate.calibrate.make import from_metrics
 
-    why = "no pod serves"
-    for pod in pods:
+    why = rest.trouble
+    for pod, samples in rest.samples:
         try:
-            samples = source.fetch([pod], since, now, 1.0)
-            profile = from_metrics(samples, pod.name, since, now, settings)
-        except (InputError, MetricsError) as error:
-            why = error.problem if isinstance(error, InputError) else str(error)
+            profile = from_metrics(samples, pod, rest.since, rest.now, settings)
+        except InputError as error:
+            why = error.problem
             continue
         pair = profile.heldout.get("tpot_mean_seconds")
         if pair is not None and abs(pair.error) <= MOST_ERROR:

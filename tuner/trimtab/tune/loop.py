@@ -25,7 +25,7 @@ from trimtab.plan.switchback import advance, desired
 from trimtab.plan.trial import objective
 from trimtab.plan.way import Way, way
 from trimtab.search.context import workload_of
-from trimtab.tune.calibrated import baseline_profile, waits
+from trimtab.tune.calibrated import baseline_profile, fetched, waits
 from trimtab.tune.evidence import look_at, with_findings
 from trimtab.tune.periods import evidence_of
 from trimtab.tune.proposals import Proposals, tried
@@ -199,9 +199,10 @@ class Loop:
             return  # a run before this one did not
         known = fleet.configuration or Configuration.of()
         since = undisturbed_since(self.spec, fleet.stable_seconds, now)
-        profile, self.state.screened = await asyncio.to_thread(
-            baseline_profile, self.source, self.target.ready_refs(), known, fleet.observation, since, now
+        rest = await asyncio.to_thread(
+            fetched, self.source, self.target.ready_refs(), known, fleet.observation, since, now
         )
+        profile, self.state.screened = await asyncio.to_thread(baseline_profile, rest)
         self.seen.note = self.state.screened
         if profile is not None:
             self.proposals.profile = profile

@@ -1,5 +1,5 @@
-"""What to try next, and what to recommend: diagnosis and search behind one door, the result as a rewritten pod
-template. Blocking (Optuna's storage): call from a thread.
+"""What to try next: diagnosis, simulator and search behind one door, the result as a rewritten pod template. Blocking
+(Optuna's storage, seconds of a core): call from a thread, or from a process of its own (`apart`).
 """
 
 from __future__ import annotations
@@ -9,32 +9,29 @@ import json
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 from trimtab.engine.command import parse_template
-from trimtab.engine.constraints import check_configuration
-from trimtab.engine.patch import patch_command, snippet
-from trimtab.engine.rewrite import rewrite
 from trimtab.engine.settings import SEARCHED, Configuration
 from trimtab.errors import EngineError, InputError
 from trimtab.judge.verdict import Kind, Verdict
 from trimtab.plan.preconditions import FleetView
-from trimtab.plan.record import NOT_TRIED, Phase, TrialRecord
+from trimtab.plan.record import NOT_TRIED, TrialRecord
 from trimtab.plan.spec import TunerSpec
 from trimtab.search.candidate import Outcome, Proposal, explicit
 from trimtab.search.context import place, workload_of
 from trimtab.search.fits import Capacity, capacity
 from trimtab.search.priors import candidates
 from trimtab.search.refuse import MAX_UNCLEAR
-from trimtab.search.space import Space
 from trimtab.search.stakes import Stakes, room_of
 from trimtab.search.study import Study
+from trimtab.tune.writing import Proposed, rewritten, space_of
 
 if TYPE_CHECKING:
     from trimtab.search.foretell import Oracle
+    from trimtab.search.predict import Predictions
     from trimtab.simulate.profile import Profile
 
 Json = dict[str, Any]
@@ -53,25 +50,8 @@ _Z: Final = 1.96
 START_SECONDS: Final = 180.0
 
 
-@dataclass(frozen=True)
-class Proposed:
-    """A configuration to try and the pod template that has it."""
-
-    configuration: Configuration
-    template: Json
-    origin: str
-
-
-@dataclass(frozen=True)
-class Suggestion:
-    """What a person could apply by hand. Unmeasured: a guess from the diagnosis, and it says so."""
-
-    configuration: Configuration
-    message: str
-    patch: str
-    snippet: str
-    #: the whole pod template with it
-    template: Mapping[str, Any]
+#: by key of the study: what it was simulated for, and the predictions
+Remembered = dict[str, "tuple[Any, Predictions]"]
 
 
 class Proposals:
@@ -81,9 +61,13 @@ class Proposals:
     profile: of the target, calibrated; with it candidates are simulated before one is tried.
     """
 
-    def __init__(self, data_dir: Path | None, profile: Profile | None = None) -> None:
+    def __init__(
+        self, data_dir: Path | None, profile: Profile | None = None, simulated: Remembered | None = None
+    ) -> None:
         self._data, self.profile = data_dir, profile
-        self._oracles: dict[str, tuple[object, Oracle]] = {}
+        self._oracles: dict[str, Oracle] = {}
+        #: by key: what was simulated, and for what; may be given to the next one
+        self.simulated: Remembered = {} if simulated is None else simulated
         #: why the latest `next` gave None
         self.stopped = ""
 
@@ -125,36 +109,10 @@ class Proposals:
                 self.stopped = study.stopped
                 _log.info("%s: %s", key, study.stopped)
                 return None
-            written = _rewritten(spec, template, fleet, proposal.configuration)
+            written = rewritten(spec, template, fleet, proposal.configuration)
             if written is not None:
                 return Proposed(proposal.configuration, written, proposal.origin)
             refused += _unclear(proposal.configuration, len(refused), "refused")
-        return None
-
-    def suggest(
-        self,
-        spec: TunerSpec,
-        template: Mapping[str, Any],
-        fleet: FleetView,
-        trials: Sequence[TrialRecord],
-        name: str,
-        namespace: str,
-    ) -> Suggestion | None:
-        """The diagnosis' best guess that no trial has refuted, as a patch for the Deployment `name`."""
-        current = fleet.configuration
-        if current is None or fleet.observation is None:
-            return None
-        tried = {t.configuration.key() for t in trials if t.ended and t.phase is not Phase.CANCELLED}
-        for guess in candidates(current, fleet.observation, fleet.findings, space_of(spec)):
-            written = _rewritten(spec, template, fleet, guess.configuration)
-            if written is None or guess.configuration.key() in tried:
-                continue
-            trial = "; mode Auto or Approve would try it on one pod first"
-            if fleet.owner:
-                trial = f", and not tried by Trimtab, as {fleet.owner} writes the Deployment"
-            text = f"Set {_changes(current, guess.configuration)}: {guess.origin}. Not measured yet{trial}."
-            patch = patch_command(template, written, name, namespace)
-            return Suggestion(guess.configuration, text, patch, snippet(template, written), written)
         return None
 
     def _oracle(self, key: str, spec: TunerSpec, profile: Profile | None) -> Oracle | None:
@@ -167,10 +125,13 @@ class Proposals:
         slo, most = spec.objective.slo, spec.guardrails.max_latency_ratio
         weights = spec.objective.weights.ttft, spec.objective.weights.tpot
         asked = (profile, slo, weights, most, space_of(spec))
-        if key not in self._oracles or self._oracles[key][0] != asked:
-            made = oracle_of(profile, space_of(spec), (slo.ttft_seconds, slo.tpot_seconds), weights, (most, most))
-            self._oracles[key] = (asked, made)
-        return self._oracles[key][1]
+        if key not in self.simulated or self.simulated[key][0] != asked:
+            self.simulated[key] = (asked, {})
+            self._oracles.pop(key, None)
+        if key not in self._oracles:
+            limits, known = (slo.ttft_seconds, slo.tpot_seconds), self.simulated[key][1]
+            self._oracles[key] = oracle_of(profile, space_of(spec), limits, weights, (most, most), known)
+        return self._oracles[key]
 
     def _storage(self, key: str, spec: TunerSpec) -> str | None:
         if spec.storage.url or self._data is None:
@@ -184,37 +145,6 @@ def _seeds(spec: TunerSpec, current: Configuration, fleet: FleetView, *, guess: 
     if fleet.observation is None or not guess:
         return asked
     return [*asked, *candidates(current, fleet.observation, fleet.findings, space_of(spec))]
-
-
-def _rewritten(spec: TunerSpec, template: Mapping[str, Any], fleet: FleetView, wanted: Configuration) -> Json | None:
-    """The template with `wanted`, or None where it cannot be written or vLLM would refuse it."""
-    try:
-        written = _written(spec, template, fleet, wanted)
-    except (EngineError, InputError) as error:
-        _log.info("not proposed: %s: %s", wanted, error)
-        return None
-    return written if written != template else None
-
-
-def _written(spec: TunerSpec, template: Mapping[str, Any], fleet: FleetView, wanted: Configuration) -> Json:
-    """The template with `wanted`. EngineError or InputError where it cannot be written or vLLM would refuse it."""
-    current = fleet.configuration or Configuration.of()
-    check_configuration(wanted, fleet.engine_version)
-    written = rewrite(template, current.changes_to(wanted), spec.target_ref.container, version=fleet.engine_version)
-    parse_template(written, spec.target_ref.container)
-    return written
-
-
-def refused_candidates(spec: TunerSpec, template: Mapping[str, Any], fleet: FleetView) -> list[str]:
-    """Which of the person's own candidates are never tried, and why."""
-    current = fleet.configuration or Configuration.of()
-    problems: list[str] = []
-    for number, changes in enumerate(spec.search.candidates):
-        try:
-            _written(spec, template, fleet, current.with_(dict(Configuration.from_camel(changes))))
-        except (EngineError, InputError) as error:
-            problems.append(f"spec.search.candidates[{number}] is not tried: {error}")
-    return problems
 
 
 def stakes_of(spec: TunerSpec, fleet: FleetView, trials: Sequence[TrialRecord]) -> Stakes:
@@ -318,21 +248,3 @@ def _deviation(verdict: Verdict | None) -> float | None:
     if low is None or high is None or low <= -1 or not math.isfinite(high):
         return None
     return (math.log1p(high) - math.log1p(low)) / (2 * _Z)
-
-
-def space_of(spec: TunerSpec) -> Space:
-    """What the spec lets the search change."""
-    hot = spec.token_policy.method == "Percentile"  # then trials of the policy look for the cap, without restarts
-    ranges: dict[str, tuple[int, int]] = {}
-    for name, found in (
-        ("max_num_seqs", spec.search.max_num_seqs),
-        ("max_num_batched_tokens", spec.search.max_num_batched_tokens),
-        ("max_new_tokens", None if hot else spec.token_policy.max_new_tokens),
-    ):
-        if found is not None:
-            ranges[name] = (found.min, found.max)
-    return Space(ranges, tune_prefix_caching=spec.search.prefix_caching == "Tune")
-
-
-def _changes(before: Configuration, after: Configuration) -> str:
-    return ", ".join(f"{n}={v}" for n, v in before.changes_to(after).items())
