@@ -1,7 +1,7 @@
 """What tests/cluster/test_lost_requests.py does, with real vLLM: a whole trial by each strategy under streams.
 
-Two engines at most, for a small machine; the load fits what one stream gets from an idle one. Writes its table into
-docs/safety.md. LOST_WAYS: only ways whose name has this in it.
+Two engines at most, for a small machine; a closed loop of clients, so that streams are in flight at every pod that
+ends. Writes its table into docs/safety.md. LOST_WAYS: only ways whose name has this in it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from real_vllm import pod_template, stream_tokens_per_second
+from real_vllm import pod_template
 from scenario import Scenario
 from test_kill import OperatorProcess
 from test_lost_requests import HOT, PAGE, lived, table
@@ -23,13 +23,12 @@ from written import rewrite
 pytestmark = [pytest.mark.cluster, pytest.mark.engine, pytest.mark.soak, pytest.mark.timeout(4800)]
 Json = dict[str, Any]
 COMMAND: Final = "pytest -m soak tests/engine/test_ways.py"
-OUTPUT_TOKENS: Final = 200
+#: a stream of one to some seconds, by what else the cores do
+OUTPUT_TOKENS: Final = 400
 LOAD: Final = (
-    "--duration=2000", "--prompt=100:0.3", f"--output={OUTPUT_TOKENS}:0.3", "--max-output-tokens=400", "--patience=20",
-    "--cancel=0.1", "--prompt-unit=char", "--model=tiny", "--max-in-flight=200", "--seed=5", "--natural-lengths=forced",
+    "--duration=2000", "--prompt=100:0.3", f"--output={OUTPUT_TOKENS}:0.3", "--max-output-tokens=800", "--patience=60",
+    "--cancel=0.05", "--prompt-unit=char", "--model=tiny", "--clients=5", "--seed=5", "--natural-lengths=forced",
 )  # fmt: skip
-#: offered to each pod, in streams' worth of tokens; see tests/engine/test_trials.py
-OFFERED_STREAMS: Final = 0.4
 TIMES: Final[Json] = {
     "warmupSeconds": 15, "measurementSeconds": 50, "confirmationSeconds": 20, "maxMeasurementSeconds": 100,
     "verificationSeconds": 10, "progressDeadlineSeconds": 600, "cooldownSeconds": 2,
@@ -56,10 +55,7 @@ def begun(s: Scenario, settings: list[str], vllm: tuple[Path, Path]) -> None:
         items[0]["spec"]["strategy"] = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
     s.kubectl("apply", "-f", "-", stdin={"apiVersion": "v1", "kind": "List", "items": items})
     s.kubectl("rollout", "status", "deployment/llm", "--timeout=500s", timeout=520)
-    speed = stream_tokens_per_second(s.kubectl("get", "service", "llm", "-o", "jsonpath={.spec.clusterIP}"))
-    rate = OFFERED_STREAMS * s.replicas * speed / OUTPUT_TOKENS
-    print(f"\none stream gets {speed:.0f} tokens/s, so the load is {rate:.2f} requests/s")
-    s.load = [*LOAD, f"--rate={rate:.2f}"]
+    s.load = LOAD
     s.tune()
 
 
