@@ -128,6 +128,6 @@ class Searching:
         try:
             source = self._sources.of(tuner, spec)
         except TrimtabError as error:
-            self._recorder.event(tuner, "NotCalibrated", f"not simulated: {error.told}", warning=True)
+            self._recorder.event(tuner, "NotCalibrated", f"not simulated: {error.told}")
             return None
         return fetched(source, pods, fleet.configuration, fleet.observation, since, ground.now)

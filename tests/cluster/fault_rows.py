@@ -272,6 +272,13 @@ def operator_killed(stage: Stage) -> Callable[[], None]:
     return mend
 
 
+def search_dies(stage: Stage) -> Callable[[], None]:
+    """As the kernel does with it where memory is short, each time it is asked."""
+    flag = stage.life.search_dies
+    flag.touch()
+    return flag.unlink
+
+
 # --- the API server and what it stores --------------------------------------------------------------------------------
 def suspend(stage: Stage) -> None:
     stage.plane.merge("VLLMTuner", stage.world.namespace, "llm", {"spec": {"suspend": True}})
@@ -394,6 +401,7 @@ ROWS: Final = [
     Row("target: 200 KiB of hostile annotations", huge_annotations, "Promoted"),
     Row("target: a pod template at Trimtab's limit, all quotes", nothing, "Promoted", quotes=MOST_TEMPLATE // 2 - 900),
     Row("operator: killed as for memory, back after 4 s", operator_killed, "Promoted"),
+    Row("operator: its search is killed each time, before a trial", search_dies, "Promoted", blocks="SearchFailed"),
     Row("operator: lease taken by another holder for 8 s", another_holder, "Promoted", broken_seconds=8),
     Row("operator: a second one starts", second_operator, "Promoted", broken_seconds=5),
 ]  # fmt: skip

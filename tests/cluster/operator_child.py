@@ -50,6 +50,11 @@ class Run:
     def now(self) -> float:
         return self.clock(time.time())
 
+    @property
+    def search_dies(self) -> Path:
+        """While this file is there, each process of the search is killed at its start."""
+        return self.folder / "search-dies"
+
     def writes(self) -> list[str]:
         """Names of the writes of all lives of this folder, oldest first."""
         path = self.folder / "writes"
@@ -67,13 +72,14 @@ class Run:
 def _context() -> ForkServerContext:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(
-        ["operator_child", "trimtab_operator.app", "trimtab_operator.main", "kopf._core.reactor.running", "optuna"]
+        ["operator_child", "trimtab_operator.app", "trimtab_operator.main", "kopf._core.reactor.running"]
     )
     return context
 
 
 def live(run: Run) -> None:
     """The child's whole life: `trimtab-operator run`, with a `Cluster` that counts its writes."""
+    from trimtab.tune import apart
     from trimtab_operator import app, reconcile
     from trimtab_operator.cluster import Cluster
     from trimtab_operator.lease import Lease
@@ -105,6 +111,9 @@ def live(run: Run) -> None:
         die = lambda: os.kill(os.getpid(), signal.SIGKILL)  # noqa: E731
         return Doomed(OnTheClock.connect(), *run.kill, die, note, run.named)
 
+    dies = f"import os; os.path.exists({str(run.search_dies)!r}) and os.kill(os.getpid(), {int(signal.SIGKILL)})"
+    child: Any = apart
+    child._CHILD = f"{dies}; {apart._CHILD}"
     replaced: Any = app
     replaced.Cluster = SimpleNamespace(connect=connect)
     if run.haste != 1.0:

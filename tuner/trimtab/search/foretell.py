@@ -27,6 +27,8 @@ LATENCY_WEIGHTS: Final = (0.1, 0.1)
 _HOPELESS: Final = 0.3
 #: deviation of the log of a simulated ratio of p99s: what the ground-truth runs show for p99 (docs/simulator.md), twice
 _TAIL_ERROR: Final = 0.3
+#: threads: a GPU node has a hundred cores, and they are not ours
+_MOST_WORKERS: Final = 8
 
 
 @dataclass(frozen=True)
@@ -96,8 +98,9 @@ def oracle_of(
     ratios: tuple[float, float] = (math.inf, math.inf),
     known: Predictions | None = None,
 ) -> Oracle:
-    """For an SLO (TTFT and TPOT, None: no limit), on all cores. known: what an equal one has simulated; added to."""
+    """For an SLO (TTFT and TPOT, None: no limit), on at most 8 cores. known: what an equal one has
+    simulated; added to."""
     limits = Limits(*(math.inf if limit is None else limit for limit in slo_seconds))
-    workers = os.cpu_count() or 1
+    workers = min(_MOST_WORKERS, os.cpu_count() or 1)
     simulated = Simulated(profile, limits, latency_weights=latency_weights, workers=workers, known=known)
     return Oracle(simulated, space, ratios)

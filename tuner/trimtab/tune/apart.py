@@ -96,7 +96,7 @@ def think(question: Question) -> Answer:
     elif question.text is None and question.rest is not None:
         source = None
         profile, came_of_it = baseline_profile(question.rest)
-        said.append(Said("NotCalibrated" if profile is None else "Calibrated", came_of_it, warning=profile is None))
+        said.append(Said("NotCalibrated" if profile is None else "Calibrated", came_of_it))
     proposals = Proposals(question.data_dir, profile, simulated)
     proposed = proposals.next(
         question.key, question.spec, question.template, question.fleet, question.trials, earlier=question.earlier
