@@ -55,7 +55,7 @@ def test_the_child_says_what_this_process_would_say(described: Question, caplog:
 
 def test_what_is_kept_spares_the_simulations_and_is_small(described: Question, monkeypatch: pytest.MonkeyPatch) -> None:
     first = think(described)
-    assert first.kept is not None and len(first.kept) < 200_000
+    assert first.kept is not None and len(first.kept) < 50_000
 
     def never(*_: Any) -> None:
         raise AssertionError("simulated again")

@@ -14,6 +14,7 @@ import pickle
 import subprocess
 import sys
 import threading
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -57,7 +58,7 @@ class Question:
     text: str | None = None
     where: str = ""
     rest: AtRest | None = None
-    #: of the last answer: profile and what was simulated
+    #: of the last answer: profile and what was simulated, some 20 KiB
     kept: bytes | None = None
 
     def without_simulation(self) -> Question:
@@ -89,7 +90,9 @@ def think(question: Question) -> Answer:
     """The answer, found in this process."""
     from trimtab.tune.proposals import Proposals  # with Optuna behind it
 
-    source, profile, simulated = pickle.loads(question.kept) if question.kept is not None else (None, None, {})
+    source, profile, simulated = (
+        pickle.loads(zlib.decompress(question.kept)) if question.kept is not None else (None, None, {})
+    )
     said: list[Said] = []
     if question.text is not None and question.text != source:
         source, profile = question.text, _read(question.text, question.where, said)
@@ -101,7 +104,7 @@ def think(question: Question) -> Answer:
     proposed = proposals.next(
         question.key, question.spec, question.template, question.fleet, question.trials, earlier=question.earlier
     )
-    kept = pickle.dumps((source, profile, simulated)) if profile is not None else None
+    kept = zlib.compress(pickle.dumps((source, profile, simulated))) if profile is not None else None
     return Answer(proposed, proposals.stopped, tuple(said), kept)
 
 
