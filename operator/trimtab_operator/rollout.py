@@ -4,6 +4,9 @@ Hazards, each seen on a real Deployment controller (1.36):
 - the pause must land after the new ReplicaSet has its first replica (a paused Deployment creates none) and before a
   second moves; `minReadySeconds` is raised in the same patch as the template, so a killed operator has that long to
   come back and pause;
+- where the target is one replica, the canary is a *complete* new ReplicaSet, and the controller removes the old pod as
+  soon as the canary counts as available, paused or not: so it must not count as available before it is promoted, which
+  `minReadySeconds` (and `progressDeadlineSeconds`, which must be above it) of a month does. Traffic goes by readiness;
 - with maxSurge 0 the new ReplicaSet is made with 0 replicas, then an old one goes, then the new one gets its first;
 - a restored template reuses the old ReplicaSet: pods that never moved are not touched;
 - `Recreate` must be narrowed to RollingUpdate for the trial, or the patch would stop every pod.
@@ -28,6 +31,8 @@ Json = dict[str, Any]
 TRIAL_ANNOTATION: Final = "trimtab.dev/trial"
 #: while a trial holds the Deployment: how long a new pod must be ready before the controller may move the next one
 HOLD_MIN_READY_SECONDS: Final = 30
+#: the same for a target of one replica: longer than any trial, and than anybody leaves an operator dead
+HOLD_ONE_REPLICA_SECONDS: Final = 30 * 24 * 3600
 _HASH_LABEL: Final = "pod-template-hash"
 
 
@@ -243,17 +248,29 @@ def _hold(deployment: Json, replica_sets: Sequence[Json], baseline: Baseline, tr
     if spec["template"] == baseline.template and spec.get("paused"):
         return []  # someone paused it just now: a pause that is not ours is not ours to lift
     if spec["template"] == baseline.template:
-        deadline = baseline.progress_deadline_seconds if baseline.progress_deadline_seconds is not None else 600
-        hold = max(baseline.min_ready_seconds or 0, min(HOLD_MIN_READY_SECONDS, deadline - 1))
         return [
             *_annotate(deployment, trial),
             {"op": "add", "path": "/spec/strategy", "value": narrowed(baseline.max_surge)},
-            {"op": "add", "path": "/spec/minReadySeconds", "value": hold},
+            *_held_back(spec.get("replicas", 1), baseline),
             {"op": "replace", "path": "/spec/template", "value": baseline.candidate},
         ]
     if not spec.get("paused") and first_replica(replica_sets, baseline):
         return [{"op": "add", "path": "/spec/paused", "value": True}]
     return []
+
+
+def _held_back(replicas: int, baseline: Baseline) -> list[Json]:
+    """The first new pod counts as available late, or (one replica) never."""
+    if replicas <= 1:
+        hold = max(baseline.min_ready_seconds or 0, HOLD_ONE_REPLICA_SECONDS)
+        deadline = max(baseline.progress_deadline_seconds or 0, hold + 1)
+        return [
+            {"op": "add", "path": "/spec/minReadySeconds", "value": hold},
+            {"op": "add", "path": "/spec/progressDeadlineSeconds", "value": deadline},
+        ]
+    deadline = baseline.progress_deadline_seconds if baseline.progress_deadline_seconds is not None else 600
+    hold = max(baseline.min_ready_seconds or 0, min(HOLD_MIN_READY_SECONDS, deadline - 1))
+    return [{"op": "add", "path": "/spec/minReadySeconds", "value": hold}]
 
 
 def _spread(deployment: Json, baseline: Baseline, trial: str) -> list[Json]:
@@ -278,8 +295,8 @@ def _finish(deployment: Json, baseline: Baseline) -> list[Json]:
     if not _marked(deployment):
         return []
     if deployment["spec"].get("paused"):
-        return [*_min_ready(deployment, baseline), {"op": "remove", "path": "/spec/paused"}]
-    return _give_back(deployment, baseline) if settled(deployment) else []
+        return [*_times(deployment, baseline), {"op": "remove", "path": "/spec/paused"}]
+    return _times(deployment, baseline) or (_give_back(deployment, baseline) if settled(deployment) else [])
 
 
 def _restore(deployment: Json, baseline: Baseline, trial: str) -> list[Json]:
@@ -295,8 +312,9 @@ def _restore(deployment: Json, baseline: Baseline, trial: str) -> list[Json]:
                 *_annotate(deployment, trial),
                 {"op": "add", "path": "/spec/strategy", "value": narrowed(baseline.max_surge)},
             ]
-    if spec.get("paused") and _marked(deployment):
-        operations += [*_min_ready(deployment, baseline), {"op": "remove", "path": "/spec/paused"}]
+    if _marked(deployment):
+        operations += _times(deployment, baseline)
+        operations += [{"op": "remove", "path": "/spec/paused"}] if spec.get("paused") else []
     if operations:
         return operations
     return _give_back(deployment, baseline) if _marked(deployment) and settled(deployment) else []
@@ -314,17 +332,26 @@ def _give_back(deployment: Json, baseline: Baseline) -> list[Json]:
         operations.append({"op": "replace", "path": "/spec/strategy", "value": baseline.strategy})
     if spec.get("paused"):
         operations.append({"op": "remove", "path": "/spec/paused"})
-    return operations + _min_ready(deployment, baseline)
+    return operations + _times(deployment, baseline)
 
 
-def _min_ready(deployment: Json, baseline: Baseline) -> list[Json]:
-    """Put the owner's minReadySeconds back where it differs."""
-    now = deployment["spec"].get("minReadySeconds")
-    if now == baseline.min_ready_seconds:
+def _times(deployment: Json, baseline: Baseline) -> list[Json]:
+    """Put the owner's minReadySeconds and progressDeadlineSeconds back where they differ. A deadline that someone else
+    changed meanwhile stays.
+    """
+    spec = deployment["spec"]
+    operations = _owners(spec, "minReadySeconds", baseline.min_ready_seconds)
+    if spec.get("progressDeadlineSeconds", 0) > HOLD_ONE_REPLICA_SECONDS:
+        operations += _owners(spec, "progressDeadlineSeconds", baseline.progress_deadline_seconds)
+    return operations
+
+
+def _owners(spec: Json, name: str, value: int | None) -> list[Json]:
+    if spec.get(name) == value:
         return []
-    if baseline.min_ready_seconds is None:
-        return [{"op": "remove", "path": "/spec/minReadySeconds"}]
-    return [{"op": "replace", "path": "/spec/minReadySeconds", "value": baseline.min_ready_seconds}]
+    if value is None:
+        return [{"op": "remove", "path": f"/spec/{name}"}]
+    return [{"op": "replace", "path": f"/spec/{name}", "value": value}]
 
 
 def _marked(deployment: Json) -> bool:

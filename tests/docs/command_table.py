@@ -174,11 +174,12 @@ TABLE: Final[dict[str, dict[str, Way]]] = {
         " -p '{\"data\":{\"stop\":\"true\",\"reason\":\"incident 42\"}}'": Run(says="patched"),
         "D=NAME T=TRIAL": Run(swap={"NAME": "llama", "TRIAL": "llama-2"}, keep=True),
         'get() { kubectl get tt $T -o jsonpath="{.spec.baseline.$1}"; }': Run(keep=True),
-        "M=$(get minReadySeconds)": Run(keep=True),
+        "M=$(get minReadySeconds) P=$(get progressDeadlineSeconds)": Run(keep=True),
         'kubectl patch deployment $D --type=json -p "[\n'
         ' {\\"op\\":\\"replace\\",\\"path\\":\\"/spec/template\\",\\"value\\":$(get templateJson)},\n'
         ' {\\"op\\":\\"replace\\",\\"path\\":\\"/spec/strategy\\",\\"value\\":$(get strategyJson)},\n'
         ' {\\"op\\":\\"add\\",\\"path\\":\\"/spec/minReadySeconds\\",\\"value\\":${M:-0}},\n'
+        ' {\\"op\\":\\"add\\",\\"path\\":\\"/spec/progressDeadlineSeconds\\",\\"value\\":${P:-600}},\n'
         ' {\\"op\\":\\"add\\",\\"path\\":\\"/spec/paused\\",\\"value\\":false},\n'
         ' {\\"op\\":\\"remove\\",\\"path\\":\\"/metadata/annotations/trimtab.dev~1trial\\"}]"': Run(says="patched"),
     },

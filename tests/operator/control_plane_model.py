@@ -28,7 +28,7 @@ from trimtab.plan.record import (
 )
 from trimtab.plan.switchback import advance, desired
 from trimtab_operator import rollout
-from trimtab_operator.rollout import HOLD_MIN_READY_SECONDS, TRIAL_ANNOTATION, Baseline, next_patch, settled, whose
+from trimtab_operator.rollout import HOLD_ONE_REPLICA_SECONDS, TRIAL_ANNOTATION, Baseline, next_patch, settled, whose
 
 Json = dict[str, Any]
 UNIT: Final = 10.0
@@ -43,6 +43,8 @@ SPEC: Final = spec(
 )  # fmt: skip
 OWNERS_STRATEGY: Final[Json] = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
 TEMPLATES: Final = {name: {"metadata": {}, "spec": {"v": name}} for name in "BCF"}
+#: the owner's progressDeadlineSeconds
+_DEADLINE: Final = 60
 _OLD_AS_CAN_BE: Final = NOW - OLDEST * UNIT
 
 
@@ -76,7 +78,8 @@ class World:
     paused_by_other: bool = False
     marked: bool = False
     strategy: str = "owner"
-    hold: bool = False
+    #: minReadySeconds
+    hold: int = 0
     seen: bool = True
     replicas: int = 2
     old: str = "aa"
@@ -104,18 +107,19 @@ class World:
         return (world, memory, tuple(None if t is None else round((NOW - t) / UNIT) for t in times))
 
 
-def start(*, surge: int, trouble: int, approve: bool = False, switchback: bool = False) -> World:
-    """Two replicas and a canary, or one and a switchback."""
+def start(*, surge: int, trouble: int, approve: bool = False, switchback: bool = False, replicas: int = 2) -> World:
+    """Some replicas and a canary, or one and a switchback."""
     if switchback:
         first = Phase.AWAITING_APPROVAL if approve else Phase.MEASURING_BEFORE
         begun = record(first, replicas=1, strategy=Strategy.SWITCHBACK, max_surge=surge)
         return World(begun, surge=surge, trouble=trouble, replicas=1, old="a")
     first = Phase.AWAITING_APPROVAL if approve else Phase.STARTING
-    return World(record(first, replicas=2, max_surge=surge), surge=surge, trouble=trouble)
+    begun = record(first, replicas=replicas, max_surge=surge)
+    return World(begun, surge=surge, trouble=trouble, replicas=replicas, old="a" * replicas)
 
 
 def baseline(world: World) -> Baseline:
-    return Baseline("d", TEMPLATES["B"], TEMPLATES["C"], OWNERS_STRATEGY, None, 60, world.surge)
+    return Baseline("d", TEMPLATES["B"], TEMPLATES["C"], OWNERS_STRATEGY, None, _DEADLINE, world.surge)
 
 
 def deployment(world: World) -> Json | None:
@@ -125,7 +129,7 @@ def deployment(world: World) -> Json | None:
     strategies = {"owner": OWNERS_STRATEGY, "ours": rollout.narrowed(world.surge)}
     pods = {"B": world.old, "C": world.new, "F": world.foreign}
     everything, current = world.old + world.new + world.foreign, pods[world.template]
-    holding = {"minReadySeconds": HOLD_MIN_READY_SECONDS} if world.hold else {}
+    holding = {"minReadySeconds": world.hold} if world.hold else {}
     return {
         "metadata": {
             "name": "llm", "uid": "d", "generation": 2,
@@ -133,6 +137,7 @@ def deployment(world: World) -> Json | None:
         },
         "spec": {
             "replicas": world.replicas, "template": TEMPLATES[world.template], "strategy": strategies[world.strategy],
+            "progressDeadlineSeconds": max(_DEADLINE, world.hold + 1),
             **({"paused": True} if world.paused else {}), **holding,
         },
         "status": {
@@ -154,7 +159,9 @@ def patched(world: World, operations: list[Json]) -> World:
         elif path == "/spec/strategy":
             world = replace(world, strategy="owner" if value == OWNERS_STRATEGY else "ours")
         elif path == "/spec/minReadySeconds":
-            world = replace(world, hold=operation["op"] != "remove")
+            world = replace(world, hold=0 if operation["op"] == "remove" else value)
+        elif path == "/spec/progressDeadlineSeconds":
+            assert value == _DEADLINE or value > HOLD_ONE_REPLICA_SECONDS
         else:
             assert path.startswith("/metadata/annotations/"), path
             world = replace(world, marked=operation["op"] != "remove")
@@ -233,6 +240,10 @@ def controller(world: World) -> Iterator[tuple[str, World]]:
     pods = {"B": world.old, "C": world.new, "F": world.foreign}
     names = {"B": "old", "C": "new", "F": "foreign"}
     current, everything = pods[world.template], "".join(pods.values())
+    others = [other for other in "BCF" if other != world.template and pods[other]]
+    if len(current) == world.replicas and all(_available(p, world) for p in current):
+        for other in others:  # paused or not: the new ReplicaSet is complete
+            yield "controller removes what is replaced", replace(world, **{names[other]: ""})
     if world.paused:
         return
     surge, unavailable = (world.surge, 1 - world.surge) if world.strategy == "ours" else (1, 0)
@@ -240,13 +251,15 @@ def controller(world: World) -> Iterator[tuple[str, World]]:
         yield "controller creates", replace(world, **{names[world.template]: current + "s"})
     if len(current) > world.replicas:
         yield "controller scales in", replace(world, **{names[world.template]: _less(current)})
-    available = sum(p == "a" or (p == "r" and not world.hold) for p in everything)
-    for other in "BCF":
-        if other == world.template or not pods[other]:
-            continue
+    available = sum(_available(p, world) for p in everything)
+    for other in others:
         broken = any(p in "usx" for p in pods[other])
         if broken or available - 1 >= world.replicas - unavailable:
             yield "controller deletes", replace(world, **{names[other]: _less(pods[other])})
+
+
+def _available(pod: str, world: World) -> bool:
+    return pod == "a" or (pod == "r" and not world.hold)
 
 
 def _less(pods: str) -> str:
@@ -273,10 +286,13 @@ def _sorted(pods: str) -> str:
 
 
 def time_passes(world: World) -> World:
-    """One unit: what was ready counts as available when it has been for long enough."""
-    old, new, foreign = (p.replace("r", "a") for p in (world.old, world.new, world.foreign))
+    """One unit: what was ready counts as available when it has been for long enough. Only the ReplicaSet of the
+    current template is held back by a new minReadySeconds."""
     aged = replace(world, record=_relative(world.record, UNIT))
-    return replace(aged, old=_sorted(old), new=_sorted(new), foreign=_sorted(foreign))
+    for template, name in (("B", "old"), ("C", "new"), ("F", "foreign")):
+        if world.template != template or world.hold < HOLD_ONE_REPLICA_SECONDS:
+            aged = replace(aged, **{name: _sorted(getattr(world, name).replace("r", "a"))})
+    return aged
 
 
 def interference(world: World) -> Iterator[tuple[str, World]]:

@@ -18,7 +18,7 @@ from trimtab.judge.verdict import Kind
 from trimtab.observe.observation import Observation
 from trimtab.plan import switchback as one_after_the_other
 from trimtab.plan import trial as machine
-from trimtab.plan.record import Phase
+from trimtab.plan.record import Phase, Strategy
 
 #: phases that an exploration must have seen
 REACHED = {
@@ -51,8 +51,15 @@ def violation(world: World) -> str:
     return ""
 
 
+#: nothing has been proved yet
+_UNPROVED = (Phase.STARTING, Phase.WARMING_UP, Phase.MEASURING, Phase.CONFIRMING)
+
+
 def trespass(before: World, move: str, after: World) -> str:
-    """What the operator did in this move that is never its to do."""
+    """What the operator did in this move that is never its to do, or what it let the controller do."""
+    if "controller" in move and before.replicas == 1 and before.record.strategy is Strategy.CANARY:
+        alone = before.template == "C" and before.old and not after.old
+        return "lets untried settings serve alone" if alone and before.record.phase in _UNPROVED else ""
     if "operator" not in move:
         return ""
     if before.template == "F" and after.template != "F":
@@ -170,6 +177,8 @@ def one_judgement_per_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
         ("canary", 0, 0, False),
         ("canary", 1, 0, True),
         ("canary", 0, 1, False),
+        ("canary of one replica", 1, 0, False),
+        pytest.param("canary of one replica", 1, 1, False, marks=pytest.mark.soak),
         pytest.param("canary", 1, 1, False, marks=pytest.mark.soak),
         ("switchback", 0, 0, True),
         ("switchback", 1, 0, False),
@@ -181,11 +190,13 @@ def one_judgement_per_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_from_every_state_the_target_comes_to_rest(strategy: str, surge: int, trouble: int, approve: bool) -> None:
     """trouble: how often somebody interferes. Printed: what docs/safety.md says."""
     explorer = Explorer()
-    explorer.run(start(surge=surge, trouble=trouble, approve=approve, switchback=strategy == "switchback"))
+    replicas = 1 if "one" in strategy else 2
+    switchback = strategy == "switchback"
+    explorer.run(start(surge=surge, trouble=trouble, approve=approve, switchback=switchback, replicas=replicas))
     size = f"{len(explorer.came):,} states, {explorer.transitions:,} transitions"
     print(f"{strategy}, surge {surge}, interferences {trouble}: {size}")
     assert explorer.found == []
-    assert {w[1][0] for w in explorer.came} >= REACHED[strategy]  # the phases really took place
+    assert {w[1][0] for w in explorer.came} >= REACHED[strategy.split()[0]]  # the phases really took place
 
 
 def _forgets_the_pause(world: World) -> World:

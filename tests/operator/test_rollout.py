@@ -36,8 +36,8 @@ def deployment(**spec: Any) -> Json:
     }
 
 
-def _whole() -> Json:
-    counts = dict.fromkeys(("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"), 3)
+def _whole(replicas: int = 3) -> Json:
+    counts = dict.fromkeys(("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"), replicas)
     return {"observedGeneration": 99, **counts}
 
 
@@ -82,6 +82,8 @@ def baseline() -> Baseline:
         {"progressDeadlineSeconds": 10},
         {"progressDeadlineSeconds": 10, "minReadySeconds": 9},
         {"progressDeadlineSeconds": 1},
+        {"replicas": 1},
+        {"replicas": 1, "progressDeadlineSeconds": 10, "minReadySeconds": 9},
     ],
 )
 @pytest.mark.parametrize("way", [Desired.PROMOTE, Desired.RESTORE])
@@ -99,12 +101,41 @@ def test_there_and_back_leaves_only_the_template_changed_or_nothing(spec: Json, 
     going = apply(paused, next_patch(way, paused, [], base, "llm-1"))
     assert not going["spec"].get("paused") and going["spec"]["strategy"] == narrowed(surge)
     assert next_patch(way, going, [], base, "llm-1") == []  # not all pods are there yet
-    going["status"] = _whole()
+    going["status"] = _whole(start["spec"]["replicas"])
     end = apply(going, next_patch(way, going, [], base, "llm-1"))
     wanted = start["spec"] if way is Desired.RESTORE else {**start["spec"], "template": template(32)}
     assert end["spec"] == wanted
     assert TRIAL_ANNOTATION not in end["metadata"]["annotations"]
     assert next_patch(way, end, [], base, "llm-1") == []
+
+
+def test_a_canary_beside_the_only_pod_is_never_taken_for_the_whole_rollout() -> None:
+    """A paused Deployment whose new ReplicaSet is complete and available loses its old pods all the same."""
+    start = deployment(replicas=1)
+    base = Baseline.of(start, template(32), 1)
+    held = apply(start, next_patch(Desired.HOLD, start, [], base, "llm-1"))
+    assert held["spec"]["minReadySeconds"] >= 86400 and held["spec"]["progressDeadlineSeconds"] >= 86401
+
+
+def test_a_killed_operator_gives_the_times_back_before_it_waits_for_pods() -> None:
+    """A month of minReadySeconds on the restored ReplicaSet, and it would never count as available."""
+    start = deployment(replicas=1)
+    base = Baseline.of(start, template(32), 1)
+    held = apply(start, next_patch(Desired.HOLD, start, [], base, "llm-1"))  # killed before the pause
+    back = apply(held, next_patch(Desired.RESTORE, held, [], base, "llm-1"))
+    on = apply(held, next_patch(Desired.PROMOTE, held, [], base, "llm-1"))
+    for spec in (back["spec"], on["spec"]):
+        assert "minReadySeconds" not in spec and spec["progressDeadlineSeconds"] == 600
+
+
+def test_a_deadline_that_someone_else_set_meanwhile_stays() -> None:
+    start = deployment(replicas=1)
+    base = Baseline.of(start, template(32), 1)
+    held = apply(start, next_patch(Desired.HOLD, start, [], base, "llm-1"))
+    held["spec"]["progressDeadlineSeconds"] = 900
+    held["spec"]["minReadySeconds"] = 0
+    back = apply(held, next_patch(Desired.RESTORE, held, [], base, "llm-1"))
+    assert back["spec"]["progressDeadlineSeconds"] == 900
 
 
 @pytest.mark.parametrize("surge", [0, 1])
