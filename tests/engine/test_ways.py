@@ -1,7 +1,7 @@
 """What tests/cluster/test_lost_requests.py does, with real vLLM: a whole trial by each strategy under streams.
 
-Two engines at most, for a small machine; a closed loop of clients, so that streams are in flight at every pod that
-ends. Writes its table into docs/safety.md. LOST_WAYS: only ways whose name has this in it.
+Two engines at most, for a small machine; the load fits what one stream gets from an idle one: more would leave the pod
+that starts no CPU. Writes its table into docs/safety.md. LOST_WAYS: only ways whose name has this in it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from real_vllm import pod_template
+from real_vllm import pod_template, stream_tokens_per_second
 from scenario import Scenario
 from test_kill import OperatorProcess
 from test_lost_requests import HOT, PAGE, lived, table
@@ -27,7 +27,7 @@ COMMAND: Final = "pytest -m soak tests/engine/test_ways.py"
 OUTPUT_TOKENS: Final = 400
 LOAD: Final = (
     "--duration=2000", "--prompt=100:0.3", f"--output={OUTPUT_TOKENS}:0.3", "--max-output-tokens=800", "--patience=60",
-    "--cancel=0.05", "--prompt-unit=char", "--model=tiny", "--clients=5", "--seed=5", "--natural-lengths=forced",
+    "--cancel=0.05", "--prompt-unit=char", "--model=tiny", "--seed=5", "--natural-lengths=forced",
 )  # fmt: skip
 TIMES: Final[Json] = {
     "warmupSeconds": 15, "measurementSeconds": 50, "confirmationSeconds": 20, "maxMeasurementSeconds": 100,
@@ -36,18 +36,18 @@ TIMES: Final[Json] = {
 TUNE: Final[Json] = {
     "maxNumSeqs": {"min": 1, "max": 64}, "prefixCaching": "Keep", "candidates": [{"maxNumSeqs": 16}], "maxTrials": 1,
 }  # fmt: skip
-#: way -> replicas, sections of the tuner, number of the trial that counts
-WAYS: Final[dict[str, tuple[int, Json, int]]] = {
-    "canary, maxSurge 0": (2, {"search": TUNE, "rollout": {**TIMES, "maxSurge": 0}}, 1),
-    "canary, maxSurge 1": (1, {"search": TUNE, "rollout": {**TIMES, "maxSurge": 1}}, 1),
+#: way -> replicas, offered load in streams' worth of tokens, sections of the tuner, number of the trial that counts
+WAYS: Final[dict[str, tuple[int, float, Json, int]]] = {
+    "canary, maxSurge 0": (2, 1.0, {"search": TUNE, "rollout": {**TIMES, "maxSurge": 0}}, 1),
+    "canary beside the only pod": (1, 0.8, {"search": TUNE, "rollout": {**TIMES, "maxSurge": 1}}, 1),
     "switchback, a second pod fits": (
-        1, {"search": TUNE, "rollout": {**TIMES, "strategy": "Switchback", "maxSurge": None}}, 1,
+        1, 0.5, {"search": TUNE, "rollout": {**TIMES, "strategy": "Switchback", "maxSurge": None}}, 1,
     ),
-    "hot, after its installation": (2, {**HOT, "rollout": {**TIMES, "maxSurge": 0}}, 2),
+    "hot, after its installation": (2, 1.0, {**HOT, "rollout": {**TIMES, "maxSurge": 0}}, 2),
 }  # fmt: skip
 
 
-def begun(s: Scenario, settings: list[str], vllm: tuple[Path, Path]) -> None:
+def begun(s: Scenario, streams: float, settings: list[str], vllm: tuple[Path, Path]) -> None:
     """Target, load and tuner of one way."""
     items = manifests.target(replicas=s.replicas)
     items[0]["spec"]["template"] = pod_template(vllm, settings)
@@ -55,7 +55,9 @@ def begun(s: Scenario, settings: list[str], vllm: tuple[Path, Path]) -> None:
         items[0]["spec"]["strategy"] = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
     s.kubectl("apply", "-f", "-", stdin={"apiVersion": "v1", "kind": "List", "items": items})
     s.kubectl("rollout", "status", "deployment/llm", "--timeout=500s", timeout=520)
-    s.load = LOAD
+    speed = stream_tokens_per_second(s.kubectl("get", "service", "llm", "-o", "jsonpath={.spec.clusterIP}"))
+    print(f"\none stream gets {speed:.0f} tokens/s")
+    s.load = [*LOAD, f"--rate={streams * speed / OUTPUT_TOKENS:.2f}"]
     s.tune()
 
 
@@ -64,7 +66,7 @@ def test_no_request_is_lost_by_any_strategy_on_real_vllm(
 ) -> None:
     ways = {name: way for name, way in WAYS.items() if os.environ.get("LOST_WAYS", "") in name}
     found: dict[str, Json] = {}
-    for name, (replicas, sections, number) in ways.items():
+    for name, (replicas, streams, sections, number) in ways.items():
         folder = tmp_path / str(len(found))
         folder.mkdir()
         tuner = manifests.tuner(
@@ -74,7 +76,7 @@ def test_no_request_is_lost_by_any_strategy_on_real_vllm(
             preconditions={"stableSeconds": 10, "minRequestsPerSecond": 0.1, "visibleGainPercent": 0},
         )
         s = Scenario(cluster.at(new_namespace()), tuner, replicas)
-        begun(s, ["--max-num-seqs=16" if name.startswith("hot") else "--max-num-seqs=1"], vllm)
+        begun(s, streams, ["--max-num-seqs=16" if name.startswith("hot") else "--max-num-seqs=1"], vllm)
         operator = OperatorProcess(s.kubectl.namespace, kubeconfig, folder)
         try:
             found[name] = lived(s, number, seconds=1100)

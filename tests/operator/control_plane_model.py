@@ -234,11 +234,15 @@ def controller(world: World) -> Iterator[tuple[str, World]]:
     """What the Deployment controller may do next."""
     if not world.template:
         return
+    names = {"B": "old", "C": "new", "F": "foreign"}
     if not world.seen:
-        yield "controller sees", replace(world, seen=True)
+        name = names[world.template]
+        young = (
+            {name: _sorted(getattr(world, name).replace("a", "r"))} if world.hold >= HOLD_ONE_REPLICA_SECONDS else {}
+        )
+        yield "controller sees", replace(world, seen=True, **young)  # no pod is a month old
         return
     pods = {"B": world.old, "C": world.new, "F": world.foreign}
-    names = {"B": "old", "C": "new", "F": "foreign"}
     current, everything = pods[world.template], "".join(pods.values())
     others = [other for other in "BCF" if other != world.template and pods[other]]
     if len(current) == world.replicas and all(_available(p, world) for p in current):

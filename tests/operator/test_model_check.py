@@ -58,7 +58,7 @@ _UNPROVED = (Phase.STARTING, Phase.WARMING_UP, Phase.MEASURING, Phase.CONFIRMING
 def trespass(before: World, move: str, after: World) -> str:
     """What the operator did in this move that is never its to do, or what it let the controller do."""
     if "controller" in move and before.replicas == 1 and before.record.strategy is Strategy.CANARY:
-        alone = before.template == "C" and before.old and not after.old
+        alone = before.template == "C" and set(before.old) & set("ra") and not after.old
         return "lets untried settings serve alone" if alone and before.record.phase in _UNPROVED else ""
     if "operator" not in move:
         return ""
@@ -195,7 +195,7 @@ def test_from_every_state_the_target_comes_to_rest(strategy: str, surge: int, tr
     explorer.run(start(surge=surge, trouble=trouble, approve=approve, switchback=switchback, replicas=replicas))
     size = f"{len(explorer.came):,} states, {explorer.transitions:,} transitions"
     print(f"{strategy}, surge {surge}, interferences {trouble}: {size}")
-    assert explorer.found == []
+    assert explorer.found == [], "\n".join(explorer.found)
     assert {w[1][0] for w in explorer.came} >= REACHED[strategy.split()[0]]  # the phases really took place
 
 
