@@ -31,12 +31,12 @@ _STALE_SECONDS: Final = 300.0
 
 @dataclass
 class _Open:
-    """What is known of one tuner. about: what was asked; at: when. kept: of its last answer; None: there was none."""
+    """What is known of one tuner. about: what was asked; answered: when that was found; last: the answer before."""
 
     uid: str
     about: Any = None
-    at: float = 0.0
     answer: Future[Answer] | None = None
+    answered: float = 0.0
     last: Answer | None = None
 
 
@@ -71,10 +71,10 @@ class Searching:
         at = self._of(tuner["metadata"])
         names = [t.name for t in ground.history], [t.name for t in earlier]
         about = (spec, target.template, ground.fleet.configuration, names)
-        stale = at.about != about or self._clock() - at.at >= _STALE_SECONDS
+        stale = at.about != about or self._clock() - at.answered >= _STALE_SECONDS
         if at.answer is None or (stale and at.answer.done()):
-            question = self._question(tuner, spec, target, ground, earlier, at.last)
-            at.about, at.at, at.answer = about, self._clock(), self._threads.submit(self._ask, question)
+            at.about = about
+            at.answer = self._submit(at, self._question(tuner, spec, target, ground, earlier, at.last))
         if not at.answer.done():
             return None
         answer, at.answer = at.answer, None
@@ -82,6 +82,15 @@ class Searching:
         for said in at.last.said:
             self._recorder.event(tuner, said.reason, said.text, warning=said.warning)
         return at.last
+
+    def _submit(self, at: _Open, question: Question) -> Future[Answer]:
+        def ask() -> Answer:
+            try:
+                return self._ask(question)
+            finally:
+                at.answered = self._clock()
+
+        return self._threads.submit(ask)
 
     def forget(self, namespace: str, name: str) -> None:
         """The tuner is gone."""
