@@ -17,11 +17,12 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -55,6 +56,8 @@ class Figures:
     start_seconds: float
     rss_mib: float
     peak_rss_mib: float
+    #: of the largest process of a search, beside it
+    search_peak_mib: float
     cpu_cores: float
     reconciles_per_second: float
     p50_seconds: float
@@ -94,7 +97,11 @@ def tuner_of(name: str, mode: str, prometheus: str) -> Json:
     spec = {
         "targetRef": {"name": name}, "mode": mode, "metrics": {"prometheus": {"url": prometheus}},
         "objective": {"slo": {"ttftSeconds": 2.0, "tpotSeconds": 0.2}}, "rollout": ROLLOUT,
-        "search": {"maxNumSeqs": {"min": 4, "max": 128}, "maxTrials": 20},
+        "search": {
+            "maxNumSeqs": {"min": 4, "max": 128}, "maxTrials": 20,
+            # these targets are calm: of itself the search would try nothing
+            "candidates": [{"maxNumSeqs": n} for n in (24, 32, 48, 64, 96)],
+        },
         "preconditions": {"stableSeconds": 0, "minRequestsPerSecond": 0.2},
     }  # fmt: skip
     return {"apiVersion": "trimtab.dev/v1alpha1", "kind": "VLLMTuner", "metadata": {"name": name}, "spec": spec}
@@ -127,6 +134,27 @@ def operator(plane: ControlPlane) -> Iterator[tuple[subprocess.Popen[bytes], int
 def memory_mib(pid: int, key: str) -> float:
     found = re.search(rf"^{key}:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.M)
     return int(found[1]) / 1024 if found else float("nan")
+
+
+@contextmanager
+def children_watched(pid: int) -> Iterator[list[float]]:
+    """Peak resident memory of each look's largest child, MiB."""
+    peaks, ended = [0.0], threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(0.3):
+            for task in Path(f"/proc/{pid}/task").iterdir():
+                with suppress(OSError):  # that thread or child has just ended
+                    children = (task / "children").read_text().split()
+                    peaks.extend(memory_mib(int(child), "VmHWM") for child in children)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield peaks
+    finally:
+        ended.set()
+        thread.join()
 
 
 def cpu_seconds(pid: int) -> float:
@@ -162,7 +190,7 @@ def measure(tuners: int, in_flight: int, seconds: float) -> Figures:
         namespace = plane.namespace("scale")
         say(f"{tuners} tuners: making {tuners * PODS} pods")
         populate(plane, namespace, prometheus.url, tuners, in_flight)
-        with operator(plane) as (process, port):
+        with operator(plane) as (process, port), children_watched(process.pid) as children:
             started = time.monotonic()
             until(lambda: told(plane, namespace) == tuners, 1200, "every tuner has a status", 1.0)
             start_seconds = time.monotonic() - started
@@ -177,7 +205,9 @@ def measure(tuners: int, in_flight: int, seconds: float) -> Figures:
             return Figures(
                 tuners=tuners, pods=tuners * PODS, trials_in_flight=round(sum(flying) / len(flying)),
                 start_seconds=start_seconds, rss_mib=memory_mib(process.pid, "VmRSS"),
-                peak_rss_mib=memory_mib(process.pid, "VmHWM"), cpu_cores=(cpu_seconds(process.pid) - cpu) / seconds,
+                peak_rss_mib=memory_mib(process.pid, "VmHWM"),
+                search_peak_mib=max(p for p in children if p == p),
+                cpu_cores=(cpu_seconds(process.pid) - cpu) / seconds,
                 reconciles_per_second=grown(before, after, "trimtab_reconcile_seconds_count") / seconds,
                 p50_seconds=quantile(before, after, 0.5), p99_seconds=quantile(before, after, 0.99),
                 api_calls_per_second=grown(before, after, "trimtab_api_requests_total") / seconds,
@@ -201,6 +231,7 @@ def table(rows: Sequence[Figures]) -> str:
     names = {
         "tuners": "tuners", "pods": "pods", "trials_in_flight": "trials in flight", "start_seconds":
         "seconds until every tuner has a status", "rss_mib": "resident memory, MiB", "peak_rss_mib": "its peak, MiB",
+        "search_peak_mib": "peak of a search's own process, MiB",
         "cpu_cores": "CPU, cores", "reconciles_per_second": "reconciles/s", "p50_seconds":
         "half of the reconciles take at most, s", "p99_seconds": "99 of 100 take at most, s", "api_calls_per_second":
         "API calls/s", "status_writes_per_minute": "status writes/min", "prometheus_queries_per_second":
