@@ -67,7 +67,8 @@ def pod_template(vllm: tuple[Path, Path], settings: list[str]) -> Json:
         "ports": [{"name": "http", "containerPort": 8000}],
         # without a cpu request a pod has 2 cpu shares, and anything else on the machine starves it
         "resources": {"requests": {"cpu": "500m", "memory": "2Gi"}, "limits": {"memory": "4Gi"}},
-        "readinessProbe": {"httpGet": {"path": "/health", "port": "http"}, "periodSeconds": 2},
+        # a pod that starts takes a busy engine's CPU for minutes on a small machine: it is slow then, not gone
+        "readinessProbe": {"httpGet": {"path": "/health", "port": "http"}, "periodSeconds": 2, "timeoutSeconds": 10},
         "lifecycle": {"preStop": {"sleep": {"seconds": 8}}},
         "volumeMounts": mounts,
     }

@@ -23,14 +23,14 @@ from written import rewrite
 pytestmark = [pytest.mark.cluster, pytest.mark.engine, pytest.mark.soak, pytest.mark.timeout(4800)]
 Json = dict[str, Any]
 COMMAND: Final = "pytest -m soak tests/engine/test_ways.py"
-#: a stream of one to some seconds, by what else the cores do
-OUTPUT_TOKENS: Final = 400
+#: a stream of half a second to some seconds, by what else the cores do
+OUTPUT_TOKENS: Final = 250
 LOAD: Final = (
-    "--duration=2000", "--prompt=100:0.3", f"--output={OUTPUT_TOKENS}:0.3", "--max-output-tokens=800", "--patience=60",
+    "--duration=2000", "--prompt=100:0.3", f"--output={OUTPUT_TOKENS}:0.3", "--max-output-tokens=500", "--patience=60",
     "--cancel=0.05", "--prompt-unit=char", "--model=tiny", "--seed=5", "--natural-lengths=forced",
 )  # fmt: skip
 TIMES: Final[Json] = {
-    "warmupSeconds": 15, "measurementSeconds": 50, "confirmationSeconds": 20, "maxMeasurementSeconds": 100,
+    "warmupSeconds": 10, "measurementSeconds": 50, "confirmationSeconds": 15, "maxMeasurementSeconds": 100,
     "verificationSeconds": 10, "progressDeadlineSeconds": 600, "cooldownSeconds": 2,
 }  # fmt: skip
 TUNE: Final[Json] = {
@@ -38,12 +38,12 @@ TUNE: Final[Json] = {
 }  # fmt: skip
 #: way -> replicas, offered load in streams' worth of tokens, sections of the tuner, number of the trial that counts
 WAYS: Final[dict[str, tuple[int, float, Json, int]]] = {
-    "canary, maxSurge 0": (2, 1.0, {"search": TUNE, "rollout": {**TIMES, "maxSurge": 0}}, 1),
-    "canary beside the only pod": (1, 0.8, {"search": TUNE, "rollout": {**TIMES, "maxSurge": 1}}, 1),
+    "canary, maxSurge 0": (2, 0.6, {"search": TUNE, "rollout": {**TIMES, "maxSurge": 0}}, 1),
+    "canary beside the only pod": (1, 0.6, {"search": TUNE, "rollout": {**TIMES, "maxSurge": 1}}, 1),
     "switchback, a second pod fits": (
-        1, 0.5, {"search": TUNE, "rollout": {**TIMES, "strategy": "Switchback", "maxSurge": None}}, 1,
+        1, 0.4, {"search": TUNE, "rollout": {**TIMES, "strategy": "Switchback", "maxSurge": None}}, 1,
     ),
-    "hot, after its installation": (2, 1.0, {**HOT, "rollout": {**TIMES, "maxSurge": 0}}, 2),
+    "hot, after its installation": (2, 0.6, {**HOT, "rollout": {**TIMES, "maxSurge": 0}}, 2),
 }  # fmt: skip
 
 
