@@ -403,7 +403,7 @@ class Reconciler:
         try:
             answer = self.searching.next(tuner, bounded(spec, least), target, ground, earlier)
         except SearchFailed as error:
-            return Block("SearchFailed", error.told)
+            return Block("SearchFailed", error.told, hard=True)
         if answer is None:
             return None
         for problem in (*below(spec, least), *refused_candidates(spec, target.template, fleet)):

@@ -110,14 +110,9 @@ def hit(row: Row, stage: Stage) -> float:
 
 def blocked(row: Row, stage: Stage, mend: Any) -> float:
     """Before a trial: none begins while it is broken; seconds from its end until one does."""
-
-    def told() -> list[Json]:
-        found = (stage.condition(kind) for kind in ("Stalled", "Ready"))
-        return [c for c in found if c.get("reason") == row.blocks]
-
-    stage.until(lambda: bool(told()), 60, f"{row.fault}: {row.blocks}")
-    said = told()[0]
-    stage.said = f"condition `{said['type']}`: `{said['reason']}`: {said['message'][:150]}"
+    stage.until(lambda: stage.condition("Stalled").get("reason") == row.blocks, 60, f"{row.fault}: {row.blocks}")
+    said = stage.condition("Stalled")
+    stage.said = f"condition `Stalled`: `{said['reason']}`: {said['message'][:150]}"
     time.sleep(row.broken_seconds)
     assert stage.world.trials() == [] and stage.world.deployment()["spec"] == stage.world.before["spec"]
     mend()

@@ -136,7 +136,7 @@ class Apart:
             plain = question.without_simulation()
             if plain == question or self._closed:
                 raise
-            told = Said("NotSimulated", f"the search goes on without simulation: {error}", warning=True)
+            told = Said("NotSimulated", f"the search goes on without simulation. {error}", warning=True)
             answer = self._ask(plain)
             return replace(answer, said=(told, *answer.said))
 
@@ -150,7 +150,7 @@ class Apart:
     def _ask(self, question: Question) -> Answer:
         with self._lock:
             if self._closed:
-                raise SearchFailed("the operator is stopping")
+                raise SearchFailed("The operator is stopping.")
             child = subprocess.Popen(
                 [sys.executable, "-c", _CHILD],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -161,14 +161,14 @@ class Apart:
         except subprocess.TimeoutExpired as error:
             child.kill()
             child.communicate()
-            raise SearchFailed(f"the search gave no answer within {self._most_seconds:.0f} s") from error
+            raise SearchFailed(f"The search gave no answer within {self._most_seconds:.0f} s.") from error
         finally:
             with self._lock:
                 self._children.discard(child)
         if child.returncode != 0:
             last = " / ".join(err.decode(errors="replace").strip().splitlines()[-_QUOTED:])
             how = f"by signal {-child.returncode}" if child.returncode < 0 else f"with code {child.returncode}"
-            raise SearchFailed(f"the process of the search ended {how}: {last or 'it said nothing'}")
+            raise SearchFailed(f"The process of the search ended {how}: {last or 'it said nothing'}.")
         answer: Answer = pickle.loads(out)
         for level, name, text in answer.log:
             logging.getLogger(name).log(level, "%s", text)
