@@ -103,7 +103,7 @@ class World:
 
 
 def test_a_pass_does_not_wait_and_a_later_one_takes_the_answer_once() -> None:
-    world = World(calibration="None")
+    world = World()
     assert [world.look() for _ in range(3)] == [None] * 3
     assert len(world.threads.waiting) == 1
     world.threads.run()
@@ -114,10 +114,10 @@ def test_a_pass_does_not_wait_and_a_later_one_takes_the_answer_once() -> None:
 
 @pytest.mark.parametrize("change", ["spec", "settings", "history", "time"])
 def test_an_answer_to_what_is_no_longer_asked_is_not_taken(change: str) -> None:
-    world = World(calibration="None")
+    world = World()
     assert world.look() is None
     if change == "spec":
-        world.spec = spec(calibration="None", maxTrials=3)
+        world.spec = spec(maxTrials=3)
     elif change == "settings":
         world.fleet = replace(world.fleet, configuration=Configuration.of(max_num_seqs=8))
     elif change == "history":
@@ -131,7 +131,7 @@ def test_an_answer_to_what_is_no_longer_asked_is_not_taken(change: str) -> None:
 
 
 def test_another_tuner_of_the_same_name_does_not_get_the_old_ones_answer() -> None:
-    world = World(calibration="None")
+    world = World()
     assert world.answered() is not None
     world.uid = "another"
     assert world.look() is None
@@ -142,7 +142,7 @@ def test_another_tuner_of_the_same_name_does_not_get_the_old_ones_answer() -> No
 
 
 def test_what_the_search_says_is_told_and_what_it_knows_goes_with_the_next_question() -> None:
-    world = World(calibration="None")
+    world = World()
     world.answer = Answer(None, "", (Said("Calibrated", "by 300 requests"),), b"mind")
     assert world.answered() == world.answer and world.events == ["Calibrated: by 300 requests"]
     assert world.look() is None
@@ -151,7 +151,7 @@ def test_what_the_search_says_is_told_and_what_it_knows_goes_with_the_next_quest
 
 
 def test_a_search_that_fails_is_asked_again() -> None:
-    world = World(calibration="None")
+    world = World()
     world.answer = SearchFailed("the process of the search ended by signal 9")
     with pytest.raises(SearchFailed, match="signal 9"):
         world.answered()
@@ -177,7 +177,7 @@ def test_a_profile_that_is_not_there_is_told_with_its_place_and_stops_nothing() 
 
 
 def test_a_search_is_calibrated_at_its_beginning_and_once_for_each_process() -> None:
-    world = World()
+    world = World(calibration="Baseline")
     assert world.answered() is not None
     assert world.answered() is not None
     assert world.fetched == 1 and world.asked[0].rest is not None and world.asked[1].rest is None
@@ -188,7 +188,7 @@ def test_a_search_is_calibrated_at_its_beginning_and_once_for_each_process() -> 
 
 
 def test_metrics_that_cannot_be_had_stop_nothing() -> None:
-    world = World()
+    world = World(calibration="Baseline")
     world.reachable = False
     assert world.answered() is not None
     rest = world.asked[0].rest
@@ -196,7 +196,7 @@ def test_metrics_that_cannot_be_had_stop_nothing() -> None:
 
 
 def test_without_being_asked_nothing_is_calibrated() -> None:
-    world = World(calibration="None")
+    world = World()
     assert world.answered() is not None and world.fetched == 0
 
 

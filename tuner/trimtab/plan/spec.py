@@ -132,7 +132,7 @@ class Search(SpecModel):
     #: a profile of the target (`trimtab calibrate`): candidates are simulated before one is tried
     profile_config_map_ref: SecretKeyRef | None = None
     #: Baseline: without such a profile, one is calibrated from the target's own metrics before the first trial
-    calibration: Literal["None", "Baseline"] = "Baseline"
+    calibration: Literal["None", "Baseline"] = "None"
 
     @field_validator("candidates")
     @classmethod
