@@ -127,7 +127,7 @@ def spec_dict(name: str, demo: DemoScenario = DEMO, metrics: Mapping[str, Any] |
             "patience": demo.patience_trials,
         },
         "rollout": {
-            # as where no device is spare; a pod more would take a quarter of the load off the others, and they may recover
+            # as where no device is spare; a pod more takes a quarter of the load off the others, and they may recover
             "maxSurge": 0,
             "warmupSeconds": demo.warmup_seconds,
             "maxWarmupSeconds": demo.warmup_seconds,
