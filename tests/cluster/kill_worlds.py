@@ -57,7 +57,6 @@ WAYS: Final = [
     for strategy, replicas, rollout in (
         ("canary, maxSurge 0", 2, {"maxSurge": 0}),
         ("canary, maxSurge 1", 2, {"maxSurge": 1}),
-        ("canary beside the only pod", 1, {"maxSurge": 1}),
         ("switchback", 1, {"strategy": "Switchback", "maxSurge": 0, "allowDowntime": True, **LONGER}),
         (HOT, 2, {}),
     )
