@@ -42,7 +42,8 @@ PODS: Final = 4
 SCRAPE_SECONDS: Final = 15.0
 ROLLOUT: Final = {
     "warmupSeconds": 15, "measurementSeconds": 120, "confirmationSeconds": 60, "maxMeasurementSeconds": 240,
-    "verificationSeconds": 30, "cooldownSeconds": 20, "maxRestartsPerDay": 1000, "drain": "Ignore",
+    "baselineSeconds": 0, "verificationSeconds": 30, "cooldownSeconds": 20, "maxRestartsPerDay": 1000,
+    "drain": "Ignore",
 }  # fmt: skip
 
 

@@ -65,7 +65,7 @@ def scenario(
             "maxTrials": 2 + len(worse),
         },
         rollout={
-            "warmupSeconds": 20, "measurementSeconds": 50, "confirmationSeconds": 20, "maxMeasurementSeconds": 200,
+            "warmupSeconds": 20, "measurementSeconds": 50, "confirmationSeconds": 60, "maxMeasurementSeconds": 300,
             "verificationSeconds": 10, "progressDeadlineSeconds": 600, "cooldownSeconds": 5,
         },
         guardrails={"windowSeconds": 20, "maxMetricsGapSeconds": 60, "minRequests": 10, "maxLatencyRatio": 20},
