@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import re
 import signal
@@ -207,7 +208,7 @@ def measure(tuners: int, in_flight: int, seconds: float) -> Figures:
                 tuners=tuners, pods=tuners * PODS, trials_in_flight=round(sum(flying) / len(flying)),
                 start_seconds=start_seconds, rss_mib=memory_mib(process.pid, "VmRSS"),
                 peak_rss_mib=memory_mib(process.pid, "VmHWM"),
-                search_peak_mib=max(p for p in children if p == p),
+                search_peak_mib=max(peak for peak in children if not math.isnan(peak)),
                 cpu_cores=(cpu_seconds(process.pid) - cpu) / seconds,
                 reconciles_per_second=grown(before, after, "trimtab_reconcile_seconds_count") / seconds,
                 p50_seconds=quantile(before, after, 0.5), p99_seconds=quantile(before, after, 0.99),
