@@ -14,8 +14,7 @@ from typing import Any, Final
 import pytest
 from real_vllm import pod_template, stream_tokens_per_second
 from scenario import Scenario
-from test_kill import OperatorProcess
-from test_lost_requests import HOT, PAGE, lived, table
+from test_lost_requests import HOT, PAGE, lived, nothing_lost, table, under_an_operator
 
 import manifests
 from written import rewrite
@@ -77,16 +76,9 @@ def test_no_request_is_lost_by_any_strategy_on_real_vllm(
         )
         s = Scenario(cluster.at(new_namespace()), tuner, replicas)
         begun(s, streams, ["--max-num-seqs=16" if name.startswith("hot") else "--max-num-seqs=1"], vllm)
-        operator = OperatorProcess(s.kubectl.namespace, kubeconfig, folder)
-        try:
+        with under_an_operator(s, kubeconfig, folder, "--cascade=foreground", "--timeout=120s"):
             found[name] = lived(s, number, seconds=1100)
             print(name, found[name])
-        finally:
-            operator.kill()
-            print((folder / "operator.log").read_text()[-3000:])
-            s.kubectl("delete", "pod", "load", "--wait=false")
-            s.kubectl("delete", "deployment", "llm", "--cascade=foreground", "--timeout=120s", timeout=130)
-    assert all(seen["failed"] == {} and seen["ok"] > 50 for seen in found.values()), found
-    assert all("Cancelled" not in seen["ends"] for seen in found.values()), found
+    nothing_lost(found, least=50)
     if len(found) == len(WAYS):
         rewrite(PAGE, COMMAND, table(found))
